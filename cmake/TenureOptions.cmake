@@ -15,6 +15,9 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-con
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these inside inlined library code when sanitizers or -Og change the flow.
   add_compile_options(-Wno-maybe-uninitialized -Wno-restrict)
+else()
+  # The lock annotations of base/mutex.h; the fuzz-smoke build compiles every library with clang.
+  add_compile_options(-Wthread-safety)
 endif()
 if(TENURE_SANITIZE)
   add_compile_options(-fsanitize=${TENURE_SANITIZE} -fno-sanitize-recover=all)

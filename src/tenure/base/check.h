@@ -9,8 +9,8 @@ namespace tenure {
 
 }  // namespace tenure
 
-#define TENURE_CHECK(condition)                                          \
-  do {                                                                   \
-    if (!(condition)) [[unlikely]]                                       \
-      ::tenure::CheckFailed(#condition, __FILE__, __LINE__);             \
+#define TENURE_CHECK(condition)                              \
+  do {                                                       \
+    if (!(condition)) [[unlikely]]                           \
+      ::tenure::CheckFailed(#condition, __FILE__, __LINE__); \
   } while (false)

@@ -1,7 +1,7 @@
 // Log lines on standard error, one place to format and to filter them. Thread-safe.
 //
-// Only log.cc includes spdlog. A line says what happened, to what, and what it means for the reader; nothing is logged on
-// a path that runs per key. TENURE_LOG_LEVEL (trace, debug, info, warn, error, off; default info) filters.
+// Only log.cc includes spdlog. A line says what happened, to what, and what it means for the reader; nothing is logged
+// on a path that runs per key. TENURE_LOG_LEVEL (trace, debug, info, warn, error, off; default info) filters.
 #pragma once
 
 #include <fmt/format.h>

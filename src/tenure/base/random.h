@@ -33,9 +33,7 @@ class Random {
   }
 
   // In [0, bound); bound above 0. The bias of the multiplication is below bound / 2^64.
-  uint64_t Below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<Wide>((*this)()) * bound) >> 64);
-  }
+  uint64_t Below(uint64_t bound) { return static_cast<uint64_t>((static_cast<Wide>((*this)()) * bound) >> 64); }
   // In [low, high], both included.
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(Below(static_cast<uint64_t>(high - low) + 1));
