@@ -1,6 +1,6 @@
 #include <string>
 #include <vector>
 
-#include "tenure/cli/app.h"
+#include "tenure/cli/process.h"
 
-int main(int argc, char** argv) { return tenure::cli::Run(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) { return tenure::cli::RunProcess(std::vector<std::string>(argv + 1, argv + argc)); }
