@@ -66,7 +66,7 @@ absl::Status Validate(const ReplayOptions& options) {
                            options.state_every.value(), block.value());
   }
   if (options.lease_ttl <= absl::ZeroDuration() || options.lease_ttl > store::Pool::kLeaseTtlMax) {
-    return InvalidArgument("--lease-ttl: give more than 0 and at most 24h");
+    return InvalidArgument("--lease-ttl {}: give more than 0 and at most 24h", absl::FormatDuration(options.lease_ttl));
   }
   if (options.lease_modes.empty() || options.lease_modes.size() > BoundaryAudit::kStoresMax ||
       std::ranges::count(options.lease_modes, options.lease_modes[0]) > 1) {
