@@ -6,6 +6,7 @@
 #include "tenure/base/clock.h"
 #include "tenure/store/embedded_pool.h"
 #include "tests/conformance/conformance_fixture.h"
+#include "tests/conformance/daemon_pools.h"
 #include "tests/conformance/pool_under_test.h"
 #include "tests/conformance/pool_with_differences.h"
 
@@ -89,7 +90,7 @@ std::vector<PoolFactory> PoolsWhere(bool (*chosen)(const PoolFactory& factory)) 
 }  // namespace
 
 std::vector<PoolFactory> AllPools() {
-  return {
+  std::vector<PoolFactory> pools = {
       Embedded("EmbeddedClosed", PoolMode::kClosed, MemoryKind::kMapped, 8),
       Embedded("EmbeddedIndependent", PoolMode::kIndependent, MemoryKind::kMapped, 8),
       Embedded("EmbeddedClosedOneShard", PoolMode::kClosed, MemoryKind::kVirtual, 1),
@@ -100,6 +101,8 @@ std::vector<PoolFactory> AllPools() {
        .known_differences = {Difference::kOneLeaseTtl, Difference::kNoPin},
        .make = [](const PoolSetup& setup) { return std::make_unique<DifferentUnderTest>(setup); }},
   };
+  for (PoolFactory& daemon : DaemonPools()) pools.push_back(std::move(daemon));
+  return pools;
 }
 
 std::vector<PoolFactory> ClosedPools() {

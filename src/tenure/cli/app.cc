@@ -9,6 +9,7 @@
 
 #include "tenure/cli/commands.h"
 #include "tenure/cli/explain.h"
+#include "tenure/cli/serve_command.h"
 
 namespace tenure::cli {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 struct Arguments {
   ReplayArguments replay;
   WorkloadArguments workload;
+  ServeArguments serve;
 };
 
 CLI::App* AddReplay(CLI::App& app, ReplayArguments& arguments) {
@@ -75,6 +77,7 @@ int Run(std::span<const std::string> arguments, const Io& io) {
   const CLI::App* models = app.add_subcommand("models", "List the built-in models and what their KV weighs");
   const CLI::App* explain =
       app.add_subcommand("explain", "Answer questions about masks, hits and keys: JSON lines in, JSON lines out");
+  const CLI::App* serve = AddServe(app, given.serve);
   if (arguments.empty()) {
     io.err << app.help();
     return kExitUsage;
@@ -93,6 +96,7 @@ int Run(std::span<const std::string> arguments, const Io& io) {
   if (replay->parsed()) return RunReplay(given.replay, io);
   if (agentic->parsed()) return RunAgenticWorkload(given.workload, io);
   if (models->parsed()) return RunModels(io);
+  if (serve->parsed()) return RunServe(given.serve, io);
   if (explain->parsed()) return RunExplain(io.in, io.out);
   io.err << app.help();
   return kExitUsage;

@@ -147,7 +147,7 @@ TEST_F(AppTest, BadOptionValuesAreUsageErrorsThatNameThem) {
   ExpectError(Replay("trace.jsonl", {"--trace-block", "0"}), 2, "--trace-block \"0\"");
   ExpectError(Replay("trace.jsonl", {"--state-every", "700"}), 2, "--state-every 700");
   ExpectError(Replay("trace.jsonl", {"--lease-ttl", "10"}), 2, "--lease-ttl \"10\"");
-  ExpectError(Replay("trace.jsonl", {"--lease-ttl", "25h"}), 2, "--lease-ttl");
+  ExpectError(Replay("trace.jsonl", {"--lease-ttl", "25h"}), 2, "--lease-ttl 25h");
   ExpectError(RunIt({"replay", Path("trace.jsonl"), "--model", "llama-9"}), 2, "--model llama-9");
 }
 

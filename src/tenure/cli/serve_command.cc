@@ -1,0 +1,133 @@
+#include "tenure/cli/serve_command.h"
+
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <ostream>
+#include <utility>
+
+#include "tenure/base/log.h"
+#include "tenure/base/status.h"
+#include "tenure/cli/serve_options.h"
+#include "tenure/daemon/daemon_server.h"
+#include "tenure/daemon/exposition.h"
+#include "tenure/store/maintenance_thread.h"
+
+namespace tenure::cli {
+namespace {
+
+std::atomic<daemon::DaemonServer*> serving = nullptr;
+static_assert(std::atomic<daemon::DaemonServer*>::is_always_lock_free, "read in a signal handler");
+
+void OnEnd(int) {
+  if (daemon::DaemonServer* server = serving.load()) server->Stop();
+}
+
+// SIGTERM and SIGINT stop the server as long as this lives.
+class StopOnSignal {
+ public:
+  explicit StopOnSignal(daemon::DaemonServer& server) {
+    serving.store(&server);
+    struct sigaction end {};
+    end.sa_handler = OnEnd;
+    end.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &end, &old_term_);
+    sigaction(SIGINT, &end, &old_int_);
+  }
+  ~StopOnSignal() {
+    sigaction(SIGTERM, &old_term_, nullptr);
+    sigaction(SIGINT, &old_int_, nullptr);
+    serving.store(nullptr);
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+
+ private:
+  struct sigaction old_term_ {};
+  struct sigaction old_int_ {};
+};
+
+// A client takes two descriptors, and the usual soft limit is 1,024.
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // If refused, the soft limit stays and the daemon says when it is reached.
+}
+
+absl::Status Serve(const ServeOptions& options) {
+  const MonotonicClock clock;
+  // The path first: a second daemon must be refused before it takes memory.
+  TENURE_ASSIGN_OR_RETURN(daemon::ListeningSocket socket,
+                          daemon::ListeningSocket::Bind({.path = options.socket, .group = options.group}));
+  store::EmbeddedPoolOptions pool_options;
+  pool_options.capacity = options.memory;
+  pool_options.slab_bytes = options.slab_bytes;
+  pool_options.mode = options.mode;
+  pool_options.memory = store::MemoryKind::kVirtual;  // The bytes lie in the shared memory, at the same offsets.
+  TENURE_ASSIGN_OR_RETURN(const std::unique_ptr<store::EmbeddedPool> pool,
+                          store::EmbeddedPool::Create(pool_options, clock));
+  TENURE_ASSIGN_OR_RETURN(daemon::SharedMemory memory,
+                          daemon::SharedMemory::Create({.size = options.memory, .huge_pages = options.huge_pages}));
+  const daemon::DaemonServerOptions server_options{.closed = options.mode == store::PoolMode::kClosed,
+                                                   .object_bytes_max = options.slab_bytes,
+                                                   .held_bytes_max = options.held_bytes_max,
+                                                   .clients_max = options.clients_max,
+                                                   .drain_timeout = options.drain_timeout};
+  TENURE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<daemon::DaemonServer> server,
+      daemon::DaemonServer::Create(server_options, *pool, std::move(memory), std::move(socket), clock));
+  std::unique_ptr<daemon::HttpEndpoint> http;  // Ends before the server that it shows.
+  if (options.metrics.has_value()) {
+    TENURE_ASSIGN_OR_RETURN(http,
+                            daemon::HttpEndpoint::Start(
+                                "--metrics", *options.metrics,
+                                {.metrics = [&server] { return daemon::Expose(server->PoolStats(), server->Stats()); },
+                                 .healthy = [&server] { return server->Stats().draining == 0; }}));
+  }
+  const StopOnSignal stop(*server);
+  const store::MaintenanceThread maintenance(*pool);
+  TENURE_RETURN_IF_ERROR(server->Listen());
+  LogInfo("serve: {} MiB on {}{}", options.memory.value() >> 20, options.socket,
+          http != nullptr ? fmt::format(", metrics on port {}", http->port()) : "");
+  return server->Run();
+}
+
+}  // namespace
+
+CLI::App* AddServe(CLI::App& app, ServeArguments& arguments) {
+  CLI::App* serve = app.add_subcommand("serve", "Own the pool of this machine and share it with its engines");
+  serve->add_option("--socket", arguments.socket, "Unix socket to serve, for this user alone");
+  serve->add_option("--memory", arguments.memory, "Size of the pool, such as 8GiB; taken at start");
+  serve->add_option("--mode", arguments.mode, "closed (default) or independent");
+  serve->add_option("--group", arguments.group, "Let the members of this group connect too");
+  serve->add_flag("--huge-pages", arguments.huge_pages, "Take the memory from the reserve of huge pages");
+  serve->add_option("--metrics", arguments.metrics,
+                    "Serve /metrics and /healthz at ADDRESS:PORT; a PORT alone is on loopback");
+  serve->add_option("--drain-timeout", arguments.drain_timeout,
+                    "How long the end waits for copies that run (default 10s)");
+  serve->add_option("--clients-max", arguments.clients_max, "Connections at one time (default 1024)");
+  serve->add_option("--held-bytes-max", arguments.held_bytes_max,
+                    "Reserved and pinned bytes of one client (default: half of the memory)");
+  serve->add_option("--config", arguments.config,
+                    "TOML file with these options, as socket = \"...\"; the command line wins");
+  return serve;
+}
+
+int RunServe(const ServeArguments& arguments, const Io& io) {
+  const absl::StatusOr<ServeOptions> options = ReadServeOptions(arguments, MemoryAvailable());
+  if (!options.ok()) {
+    io.err << fmt::format("tenure: {}\n", Message(options.status()));
+    return kExitUsage;
+  }
+  RaiseFileLimit();
+  if (const absl::Status status = Serve(*options); !status.ok()) {
+    io.err << fmt::format("tenure: {}\n", Message(status));
+    return absl::IsInvalidArgument(status) ? kExitUsage : kExitData;
+  }
+  return kExitDone;
+}
+
+}  // namespace tenure::cli
