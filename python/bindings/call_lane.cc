@@ -1,0 +1,135 @@
+#include "bindings/call_lane.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "tenure/base/log.h"
+#include "tenure/base/status.h"
+
+namespace tenure::python {
+namespace {
+
+struct Waiting {
+  enum class Stage { kQueued, kRunning, kDone };
+
+  std::function<absl::Status()> call;
+  Stage stage = Stage::kQueued;
+  bool abandoned = false;
+  absl::Status status;
+};
+
+thread_local bool is_lane = false;
+std::terminate_handler previous_handler = nullptr;
+
+// Python before 3.14 ends a thread that asks for the interpreter's lock while the interpreter goes away, by unwinding
+// it; in a destructor of Mooncake's that ends the process. A thread that was left behind waits for that end instead.
+[[noreturn]] void WaitForTheEnd() {
+  while (is_lane) pause();
+  if (previous_handler != nullptr) previous_handler();
+  std::abort();
+}
+
+void KeepQuietAtTheEnd() {
+  static const bool installed = [] {
+    previous_handler = std::set_terminate(&WaitForTheEnd);
+    return true;
+  }();
+  static_cast<void>(installed);
+}
+
+}  // namespace
+
+// Outlives the lane when its thread does. A std condition variable: base/mutex.h has no wait with an end.
+struct CallLane::Shared {
+  std::string name;
+  std::mutex mutex;
+  std::condition_variable work;   // For the thread: a call, or the end.
+  std::condition_variable ended;  // For the callers: some call is done, or the thread is.
+  std::deque<std::shared_ptr<Waiting>> queue;
+  std::shared_ptr<Waiting> running;
+  bool stopping = false;
+  bool stopped = false;
+};
+
+CallLane::CallLane(std::string name) : shared_(std::make_shared<Shared>()) {
+  shared_->name = std::move(name);
+  thread_ = std::thread([shared = shared_] { Serve(shared); });
+}
+
+CallLane::~CallLane() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->stopping = true;
+  shared_->work.notify_all();
+  const bool ended = shared_->ended.wait_for(lock, kStopGrace, [this] { return shared_->stopped; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    LogWarning("{}: a call still blocks after {} s at the end of the pool; its thread is left behind", shared_->name,
+               kStopGrace.count());
+    KeepQuietAtTheEnd();
+    thread_.detach();
+  }
+}
+
+absl::Status CallLane::Run(absl::Duration timeout, std::function<absl::Status()> call) {
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  auto waiting = std::make_shared<Waiting>();
+  waiting->call = std::move(call);
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->queue.size() >= kWaitingMax) {
+    return Unavailable("{}: {} calls wait already; the store does not keep up", shared_->name, kWaitingMax);
+  }
+  shared_->queue.push_back(waiting);
+  shared_->work.notify_one();
+  const bool done =
+      shared_->ended.wait_until(lock, deadline, [&waiting] { return waiting->stage == Waiting::Stage::kDone; });
+  if (done) return waiting->status;
+  waiting->abandoned = true;
+  // What a call that never began holds is free now; a running one keeps what it uses.
+  std::function<absl::Status()> dropped;
+  if (waiting->stage == Waiting::Stage::kQueued) dropped.swap(waiting->call);
+  lock.unlock();
+  dropped = nullptr;
+  return Unavailable("{}: no answer within {} s; it counts as a miss", shared_->name, absl::ToDoubleSeconds(timeout));
+}
+
+bool CallLane::IsStuck() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->running != nullptr && shared_->running->abandoned;
+}
+
+void CallLane::Serve(const std::shared_ptr<Shared>& shared) {
+  is_lane = true;
+  std::unique_lock lock(shared->mutex);
+  while (true) {
+    shared->work.wait(lock, [&shared] { return shared->stopping || !shared->queue.empty(); });
+    if (shared->stopping) break;
+    const std::shared_ptr<Waiting> waiting = std::move(shared->queue.front());
+    shared->queue.pop_front();
+    if (waiting->abandoned) continue;
+    waiting->stage = Waiting::Stage::kRunning;
+    shared->running = waiting;
+    lock.unlock();
+    absl::Status status;
+    try {
+      status = waiting->call();
+    } catch (const std::exception& error) {
+      status = absl::InternalError(error.what());
+    }
+    // The call's memory goes before its caller is told, so that nothing of it is left when the pool ends.
+    waiting->call = nullptr;
+    lock.lock();
+    waiting->status = std::move(status);
+    waiting->stage = Waiting::Stage::kDone;
+    shared->running = nullptr;
+    shared->ended.notify_all();
+  }
+  shared->stopped = true;
+  shared->ended.notify_all();
+}
+
+}  // namespace tenure::python

@@ -1,0 +1,28 @@
+// The block hashes of a prompt in the engine's own list: read where it lies, only at the positions that are asked for.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <span>
+
+#include "tenure/connector/hash_source.h"
+
+namespace tenure::python {
+
+// Made with the interpreter's lock held; Read takes it for one batch. The list may grow or shrink between reads:
+// positions past the length at construction are never read, and one that is gone, or holds what is no hash, is an
+// error. The list outlives it.
+class ListHashSource final : public connector::HashSource {
+ public:
+  explicit ListHashSource(const nanobind::list& hashes);
+
+  int64_t size() const override { return size_; }
+  absl::Status Read(std::span<const kv::HashIndex> indices, std::span<kv::BlockHash> hashes) const override;
+
+ private:
+  PyObject* list_;
+  int64_t size_;
+};
+
+}  // namespace tenure::python

@@ -1,0 +1,53 @@
+// The Mooncake pool for Python; tenure/mooncake.py reads its configuration and makes Mooncake's own objects.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <utility>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "bindings/mooncake_client.h"
+#include "bindings/mooncake_pool.h"
+#include "bindings/pool_handle.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tenure::python {
+namespace {
+
+class MooncakeHandle : public PoolHandle {
+ public:
+  using PoolHandle::PoolHandle;
+};
+
+void Init(MooncakeHandle* self, nb::object store, nb::object replicate_config, const nb::tuple& setup_arguments,
+          double setup_timeout, double call_timeout, double transfer_timeout, double lease_ttl, int64_t staging_bytes) {
+  MooncakePoolOptions options;
+  options.setup_timeout = DurationFrom("setup_timeout", setup_timeout, absl::Hours(1));
+  options.call_timeout = DurationFrom("call_timeout", call_timeout, absl::Hours(1));
+  options.transfer_timeout = DurationFrom("transfer_timeout", transfer_timeout, absl::Hours(1));
+  options.lease_ttl = DurationFrom("lease_ttl", lease_ttl, store::Pool::kLeaseTtlMax);
+  options.staging_bytes = Bytes(staging_bytes);
+  auto client = std::make_shared<MooncakeClient>(std::move(store), std::move(replicate_config));
+  new (self) MooncakeHandle(
+      std::shared_ptr<store::Pool>(ValueOrThrow(MooncakePool::Create(std::move(client), setup_arguments, options))));
+}
+
+}  // namespace
+
+void BindMooncake(nb::module_& module) {
+  nb::class_<MooncakeHandle, PoolHandle>(
+      module, "MooncakeStorePool", nb::is_weak_referenceable(),
+      "The pool contract over a mooncake.store.MooncakeDistributedStore; MooncakePool is the one to use.\n\n"
+      "store: not set up yet; this pool sets it up with setup_arguments and closes it. replicate_config: for every "
+      "put.\n"
+      "Timeouts and lease_ttl in seconds, staging_bytes as MooncakePool has them. PoolUnavailable when the setup "
+      "fails.")
+      .def("__init__", &Init, "store"_a, "replicate_config"_a, "setup_arguments"_a, nb::kw_only(),
+           "setup_timeout"_a = 30.0, "call_timeout"_a = 2.0, "transfer_timeout"_a = 10.0, "lease_ttl"_a = 10.0,
+           "staging_bytes"_a = int64_t{64} << 20);
+}
+
+}  // namespace tenure::python

@@ -1,0 +1,100 @@
+// A Mooncake store as a pool: the contract of store/pool.h with its declared differences, keys byte for byte as stock
+// connectors write them.
+//
+// Every call answers within its timeout: Mooncake is called on two threads of the pool's own (questions, and copies),
+// and what comes late is dropped. Bytes go through staging buffers, so a late copy touches no memory of a caller. Host
+// memory only. Thread-safe; call without the interpreter's lock. Behaviour of Mooncake: mooncake_store spec §1 to §3.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "bindings/call_lane.h"
+#include "bindings/mooncake_client.h"
+#include "bindings/staging_buffers.h"
+#include "tenure/base/clock.h"
+#include "tenure/base/mutex.h"
+#include "tenure/base/units.h"
+#include "tenure/store/namespace_table.h"
+#include "tenure/store/pool.h"
+
+namespace tenure::python {
+
+struct MooncakePoolOptions {
+  absl::Duration setup_timeout = absl::Seconds(30);     // For Mooncake's setup, once.
+  absl::Duration call_timeout = absl::Seconds(2);       // Probe, lease, remove: the whole call.
+  absl::Duration transfer_timeout = absl::Seconds(10);  // Put, get: each part of at most staging_bytes.
+  // The master's default_kv_lease_ttl, which no client can ask for: how long a lease of this pool holds.
+  absl::Duration lease_ttl = absl::Seconds(10);
+  Bytes staging_bytes{int64_t{64} << 20};  // One of the two staging buffers; the largest object.
+};
+
+class MooncakePool final : public store::Pool {
+ public:
+  static constexpr int64_t kNamespacesMax = 65'536;
+
+  // Sets the client up with `setup_arguments`. Unavailable when Mooncake refuses or does not answer in time. With the
+  // interpreter's lock held, which is given up while it waits.
+  static absl::StatusOr<std::unique_ptr<MooncakePool>> Create(std::shared_ptr<MooncakeClient> client,
+                                                              const nanobind::tuple& setup_arguments,
+                                                              const MooncakePoolOptions& options);
+  ~MooncakePool() override;
+
+  const store::PoolTraits& traits() const override { return traits_; }
+  absl::StatusOr<store::NamespaceId> OpenNamespace(std::string_view prefix) override;
+  absl::Status Probe(std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers) override;
+  // Holds what it leased for the master's TTL, whatever `ttl` says; its handle's deadline is the earlier of both.
+  absl::StatusOr<store::Lease> AcquireLease(std::span<const store::ObjectKey> keys, absl::Duration ttl,
+                                            std::span<store::KeyAnswer> answers) override;
+  // A key that is present is not put again; its size is asked for, which leases it.
+  absl::Status Put(std::span<const store::PutObject> objects, std::span<store::PutAnswer> answers) override;
+  absl::Status Get(std::span<const store::GetObject> objects, std::span<store::KeyAnswer> answers) override;
+  absl::Status Remove(std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers) override;
+  absl::StatusOr<int64_t> Clear(std::optional<store::NamespaceId> name_space) override;
+  // What this client did; what the store holds, only its master knows.
+  store::PoolStats Stats() const override;
+
+ private:
+  struct Counters {
+    std::atomic<int64_t> probed{0}, probe_hits{0}, leased{0}, lease_misses{0}, stored{0}, stored_bytes{0}, exists{0};
+    std::atomic<int64_t> gets{0}, get_misses{0}, removed{0}, refused_full{0};
+  };
+  using Codes = std::vector<int64_t>;
+
+  MooncakePool(std::shared_ptr<MooncakeClient> client, std::shared_ptr<StagingBuffers> staging,
+               const MooncakePoolOptions& options);
+  void ReleaseLease(std::span<const store::EntryRef> entries, MonotonicTime deadline) override;
+
+  absl::StatusOr<std::vector<std::string>> TextsOf(std::span<const store::ObjectKey> keys) const;
+  // Asks `question` (a method of the client) about the keys, on the lane of questions.
+  absl::StatusOr<Codes> Ask(absl::StatusOr<Codes> (MooncakeClient::*question)(const std::vector<std::string>&),
+                            std::span<const store::ObjectKey> keys);
+  // Objects [begin, end) fit a staging buffer together; end > begin.
+  template <typename Object>
+  size_t PartEnd(std::span<const Object> objects, size_t begin) const;
+  absl::Status PutPart(std::span<const store::PutObject> objects, std::span<store::PutAnswer> answers);
+  absl::Status GetPart(std::span<const store::GetObject> objects, std::span<store::KeyAnswer> answers);
+  void Count(std::span<const store::PutObject> objects, std::span<const store::PutAnswer> answers);
+
+  const MooncakePoolOptions options_;
+  const store::PoolTraits traits_;
+  const MonotonicClock clock_;
+  std::shared_ptr<MooncakeClient> client_;
+  std::shared_ptr<StagingBuffers> staging_;
+  mutable Mutex mutex_;
+  store::NamespaceTable namespaces_;
+  std::vector<std::string> prefixes_ ABSL_GUARDED_BY(mutex_);  // By namespace id.
+  Counters counters_;
+  std::unique_ptr<CallLane> questions_;
+  std::unique_ptr<CallLane> copies_;
+};
+
+}  // namespace tenure::python

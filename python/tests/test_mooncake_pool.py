@@ -1,0 +1,463 @@
+"""The Mooncake pool over a stand-in for Mooncake's client: configuration, answers, deadlines, late calls, the end. The real one is
+tests/e2e/mooncake_test.py."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import pytest
+from conftest import make_hash, make_hashes
+
+import tenure
+from tenure import KeyAnswer, PutAnswer
+from tenure.mooncake import parse_size
+
+CALL_TIMEOUT = 0.3
+
+
+class FakeStore:
+    """Keeps bytes by key with Mooncake's codes. `blocked` holds every call until it is set; `code` replaces every code."""
+
+    made = []
+
+    def __init__(self):
+        FakeStore.made.append(self)
+        self.objects = {}
+        self.calls = []
+        self.leased = set()
+        self.blocked = threading.Event()
+        self.blocked.set()
+        self.code = None
+        self.raising = None
+        self.closed = False
+        self.setup_code = 0
+
+    def _enter(self, call, count):
+        assert not self.closed, f"{call} after close ends the process with Mooncake 0.3.14"
+        self.calls.append(call)
+        # The bound keeps a failing test from hanging; a call that runs into it fails.
+        assert self.blocked.wait(30)
+        if self.raising:
+            raise self.raising
+        return None if self.code is None else [self.code] * count
+
+    def setup(self, *arguments):
+        self.setup_arguments = arguments
+        self._enter("setup", 1)
+        return self.setup_code
+
+    def register_buffer(self, address, size):
+        self.registered = (address, size)
+        return 0
+
+    def batch_probe_key(self, keys):
+        return self._enter("probe", len(keys)) or [int(key in self.objects) for key in keys]
+
+    def batch_is_exist(self, keys):
+        self.leased.update(keys)
+        return self._enter("exist", len(keys)) or [int(key in self.objects) for key in keys]
+
+    def batch_put_from_multi_buffers(self, keys, addresses, sizes, config):
+        codes = self._enter("put", len(keys))
+        if codes is None:
+            for key, key_addresses, key_sizes in zip(keys, addresses, sizes):
+                value = b"".join(ctypes.string_at(a, s) for a, s in zip(key_addresses, key_sizes))
+                self.objects.setdefault(key, value)
+        return codes or [0] * len(keys)
+
+    def batch_get_into_multi_buffers(self, keys, addresses, sizes):
+        codes = self._enter("get", len(keys)) or [
+            -704 if key not in self.objects else (-600 if len(self.objects[key]) > sum(size) else len(self.objects[key]))
+            for key, size in zip(keys, sizes)
+        ]
+        for key, address, code in zip(keys, addresses, codes):
+            if code > 0:
+                ctypes.memmove(address[0], self.objects[key], code)
+        return codes
+
+    def batch_remove(self, keys, force):
+        assert force
+        return self._enter("remove", len(keys)) or [0 if self.objects.pop(key, None) is not None else -704 for key in keys]
+
+    def get_size(self, key):
+        self._enter("size", 1)
+        return len(self.objects[key])
+
+    def remove_by_regex(self, pattern, force):
+        import re
+
+        gone = [key for key in self.objects if re.search(pattern, key)]
+        for key in gone:
+            del self.objects[key]
+        return len(gone)
+
+    def remove_all(self, force):
+        count = len(self.objects)
+        self.objects.clear()
+        return count
+
+    def close(self):
+        self.closed = True
+
+
+class FakeConfig:
+    preferred_segment = ""
+
+
+@pytest.fixture
+def mooncake(monkeypatch):
+    """A module `mooncake.store` whose stores are FakeStores."""
+    package, module = types.ModuleType("mooncake"), types.ModuleType("mooncake.store")
+    module.MooncakeDistributedStore, module.ReplicateConfig = FakeStore, FakeConfig
+    monkeypatch.setitem(sys.modules, "mooncake", package)
+    monkeypatch.setitem(sys.modules, "mooncake.store", module)
+    for name in ("MOONCAKE_CONFIG_PATH", "MOONCAKE_REQUESTER_LOCAL_HOSTNAME", "MOONCAKE_PREFERRED_SEGMENT"):
+        monkeypatch.delenv(name, raising=False)
+    FakeStore.made.clear()
+    return module
+
+
+def config(**options):
+    return tenure.MooncakeConfig(**{"master_server_address": "127.0.0.1:1", "protocol": "tcp", "local_hostname": "h", **options})
+
+
+def make_pool(**options):
+    options = {"call_timeout": CALL_TIMEOUT, "transfer_timeout": CALL_TIMEOUT, "staging_bytes": 4096, **options}
+    pool = tenure.MooncakePool(config(), **options)
+    return pool, FakeStore.made[-1]
+
+
+@pytest.fixture
+def fake(mooncake):
+    pool, store = make_pool()
+    yield pool, store
+    store.blocked.set()
+    pool.close()
+
+
+def keys_of(pool, *numbers):
+    name_space = pool.open_namespace("model@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@")
+    return [(name_space, make_hash(number, 16)) for number in numbers]
+
+
+def test_setup_is_that_of_stock_connectors(mooncake):
+    pool, store = make_pool()
+    assert store.setup_arguments == ("h", "P2PHANDSHAKE", 4 << 30, 4 << 30, "tcp", "", "127.0.0.1:1")
+    assert store.registered[1] == 2 * 4096
+    pool.close()
+    tenure.MooncakePool(config(tenant_id="t", mode="standalone-store", global_segment_size=0)).close()
+    assert FakeStore.made[-1].setup_arguments[-4:] == (None, False, "", "t")
+
+
+def test_keys_are_stock_keys_and_bytes_come_back(fake):
+    pool, store = fake
+    a, b = keys_of(pool, 1, 2)
+    assert pool.put([a, b], [b"abc", [b"de", b"f"]]) == [PutAnswer.STORED] * 2
+    assert list(store.objects) == ["model@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + make_hash(n, 16).hex() for n in (1, 2)]
+    first, second = bytearray(3), [bytearray(1), bytearray(2)]
+    assert pool.get([a, b], [first, second]) == [KeyAnswer.PRESENT] * 2
+    assert first == b"abc" and second == [b"d", b"ef"]
+    assert pool.get([a], [bytearray(4)]) == [KeyAnswer.SIZE_DIFFERS] == pool.get([a], [bytearray(2)])
+    assert pool.probe(keys_of(pool, 1, 3)) == [KeyAnswer.PRESENT, KeyAnswer.ABSENT]
+    assert pool.remove(keys_of(pool, 1, 3)) == [KeyAnswer.PRESENT, KeyAnswer.ABSENT]
+
+
+def test_only_a_lease_leases(fake):
+    pool, store = fake
+    (key,) = keys_of(pool, 1)
+    pool.put([key], [b"a"])
+    pool.probe([key])
+    assert not store.leased
+    lease, answers = pool.lease([key], 60.0)
+    assert answers == [KeyAnswer.PRESENT] and len(lease) == 1 and len(store.leased) == 1
+    # The master's TTL, 10 s, is shorter than what was asked.
+    assert 5 < lease.deadline - time.monotonic() <= 10
+
+
+def test_put_says_what_mooncake_does_not(fake):
+    pool, store = fake
+    (key,) = keys_of(pool, 1)
+    assert pool.put([key, key], [b"abc", b"abc"]) == [PutAnswer.STORED, PutAnswer.EXISTS]
+    assert pool.put([key], [b"abc"]) == [PutAnswer.EXISTS] and pool.put([key], [b"ab"]) == [PutAnswer.SIZE_DIFFERS]
+    assert store.calls.count("put") == 1, "a present key was put again, which would renew its lease"
+    store.objects.clear()
+    store.batch_put_from_multi_buffers = lambda keys, *_rest: [0] * len(keys)  # Another writer has the keys.
+    assert pool.put([key, key], [b"abc", b"abc"]) == [PutAnswer.NOT_STORED] * 2
+    store.batch_put_from_multi_buffers = lambda keys, *_rest: [-200] * len(keys)
+    assert pool.put([key], [b"abc"]) == [PutAnswer.REFUSED_FULL]
+
+
+def test_batches_larger_than_the_staging_buffer(fake):
+    pool, store = fake
+    keys = keys_of(pool, *range(10))
+    values = [bytes([number]) * 1500 for number in range(10)]
+    assert pool.put(keys, values) == [PutAnswer.STORED] * 10
+    buffers = [bytearray(1500) for _ in range(10)]
+    assert pool.get(keys, buffers) == [KeyAnswer.PRESENT] * 10 and buffers == values
+    assert store.calls.count("put") == 5
+    assert pool.put(keys_of(pool, 99), [bytes(5000)]) == [PutAnswer.REFUSED_SIZE]
+    assert pool.get(keys_of(pool, 99), [bytearray(5000)]) == [KeyAnswer.SIZE_DIFFERS]
+
+
+def test_clear_is_of_one_namespace(fake):
+    pool, store = fake
+    other = pool.open_namespace("model.tp_rank:0@pcp0@")
+    pool.put(keys_of(pool, 1, 2) + [(other, make_hash(1))], [b"a", b"b", b"c"])
+    store.objects["modelXtp_rank:0@pcp0@" + "00" * 16] = b"not ours"
+    assert pool.clear(other) == 1 and len(store.objects) == 3
+    assert pool.clear() == 3
+
+
+CALLS = {
+    "probe": lambda pool, keys: pool.probe(keys),
+    "lease": lambda pool, keys: pool.lease(keys, 1.0),
+    "put": lambda pool, keys: pool.put(keys, [b"new"] * len(keys)),
+    "get": lambda pool, keys: pool.get(keys, [bytearray(3) for _ in keys]),
+    "remove": lambda pool, keys: pool.remove(keys),
+    "clear": lambda pool, keys: pool.clear(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_blocked_store_is_an_answer_within_the_deadline(fake, name):
+    pool, store = fake
+    keys = keys_of(pool, 1)
+    store.remove_all = lambda force: store.batch_remove([], True) and 0
+    store.blocked.clear()
+    for _ in range(2):  # The second finds the thread busy with the first.
+        start = time.monotonic()
+        with pytest.raises(tenure.PoolUnavailable, match="no answer within"):
+            CALLS[name](pool, keys)
+        assert time.monotonic() - start < CALL_TIMEOUT + 5
+    store.blocked.set()
+
+
+def test_late_get_touches_no_memory_of_the_caller(fake):
+    pool, store = fake
+    keys = keys_of(pool, 1)
+    pool.put(keys, [b"old"])
+    buffer = bytearray(b"...")
+    store.blocked.clear()
+    with pytest.raises(tenure.PoolUnavailable):
+        pool.get(keys, [buffer])
+    buffer[:] = b"new"  # By now the memory belongs to something else.
+    store.blocked.set()
+    assert pool.get(keys, [bytearray(3)]) == [KeyAnswer.PRESENT]  # Runs after the late one.
+    assert buffer == b"new"
+
+
+def test_late_put_stores_the_bytes_of_its_call(fake):
+    pool, store = fake
+    (key,) = keys_of(pool, 1)
+    value = bytearray(b"old")
+    store.blocked.clear()
+    with pytest.raises(tenure.PoolUnavailable):
+        pool.put([key], [value])
+    value[:] = b"new"
+    store.blocked.set()
+    buffer = bytearray(3)
+    pool.get([key], [buffer])
+    assert buffer in (b"old", bytes(3)) and b"new" not in store.objects.values()
+
+
+def test_questions_do_not_wait_for_copies(fake):
+    pool, store = fake
+    release = threading.Event()
+    store.batch_get_into_multi_buffers = lambda keys, *_rest: [release.wait(30) and -704]
+    (key,) = keys_of(pool, 1)
+    with pytest.raises(tenure.PoolUnavailable):
+        pool.get([key], [bytearray(1)])
+    assert pool.probe([key]) == [KeyAnswer.ABSENT]
+    release.set()
+
+
+def test_close_during_a_late_call_closes_the_store_after_it(mooncake):
+    pool, store = make_pool()
+    keys = keys_of(pool, 1)
+    ended = threading.Event()
+    close = store.close
+    store.close = lambda: (close(), ended.set())
+    store.blocked.clear()
+    with pytest.raises(tenure.PoolUnavailable):
+        pool.probe(keys)
+    pool.close()
+    assert not store.closed
+    with pytest.raises(tenure.Error, match="closed"):
+        pool.probe(keys)
+    store.blocked.set()
+    assert ended.wait(30) and store.closed
+
+
+def test_store_whose_master_is_gone_is_left_open(mooncake):
+    """Mooncake's close would hold the interpreter's lock until the master answers."""
+    pool, store = make_pool()
+    store.code = -900
+    pool.close()
+    assert not store.closed
+    pool, store = make_pool()
+    pool.close()
+    assert store.closed
+
+
+@pytest.mark.parametrize("code", [-1, -200, -800, -900, -901])
+def test_error_codes_are_no_hits(fake, code):
+    pool, store = fake
+    keys = keys_of(pool, 1)
+    pool.put(keys, [b"a"])
+    store.code = code
+    assert pool.probe(keys) == [KeyAnswer.UNAVAILABLE] == pool.get(keys, [bytearray(1)])
+    lease, answers = pool.lease(keys, 1.0)
+    assert answers == [KeyAnswer.UNAVAILABLE] and len(lease) == 0
+
+
+def test_what_mooncake_raises_or_cuts_short_is_unavailable(fake):
+    pool, store = fake
+    keys = keys_of(pool, 1)
+    store.raising = RuntimeError("engine is gone")
+    with pytest.raises(tenure.PoolUnavailable, match="batch_probe_key failed.*engine is gone"):
+        pool.probe(keys)
+    store.raising = None
+    store.batch_probe_key = lambda keys: []
+    with pytest.raises(tenure.PoolUnavailable, match="answered 0 codes for 1 keys"):
+        pool.probe(keys)
+    store.batch_probe_key = lambda keys: ["x"]
+    with pytest.raises(tenure.PoolUnavailable):
+        pool.probe(keys)
+
+
+def test_lookup_over_a_store_that_blocks_is_a_miss(fake):
+    pool, store = fake
+    rules = tenure.CacheConfig([tenure.GroupSpec("full", 16)], hash_block_size=16, scheduler_block_size=16)
+    hashes = make_hashes(50)
+    name_space = pool.open_namespace("m@")
+    pool.put([(name_space, value) for value in hashes], [b"x"] * 50)
+    lookup = tenure.Lookup(rules, pool, [[name_space]])
+    assert lookup.find(hashes, 801).length == 800 and len(store.leased) == 50
+    store.blocked.clear()
+    assert lookup.find(hashes, 801).outcome == "miss by error"
+    store.blocked.set()
+
+
+def test_too_old_or_missing_mooncake_is_refused_before_memory(mooncake, monkeypatch):
+    monkeypatch.delattr(FakeStore, "batch_probe_key")
+    with pytest.raises(tenure.Error, match="no batch_probe_key.*0.3.14"):
+        tenure.MooncakePool(config())
+    assert not FakeStore.made
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    with pytest.raises(tenure.Error, match="cannot be imported.*0.3.14"):
+        tenure.MooncakePool(config())
+
+
+def test_refused_setup_and_blocked_setup_are_unavailable(mooncake, monkeypatch):
+    monkeypatch.setattr(FakeStore, "setup", lambda self, *arguments: -900)
+    with pytest.raises(tenure.PoolUnavailable, match="answered -900.*master_server_address"):
+        make_pool()
+    assert not FakeStore.made[-1].closed, "a store that was not set up must not be called"
+    release = threading.Event()
+    monkeypatch.setattr(FakeStore, "setup", lambda self, *arguments: release.wait(30) and 0)
+    with pytest.raises(tenure.PoolUnavailable, match="no answer within 0.1 s"):
+        make_pool(setup_timeout=0.1)
+    release.set()
+
+
+def test_pool_declares_its_differences(fake):
+    pool, _ = fake
+    assert pool.name == "mooncake" and not pool.closed_under_ancestors
+    assert pool.differences == ["one_lease_ttl", "no_pin", "not_stored_answer", "no_checksum", "own_watermark"]
+    assert pool.stats()["stored_total"] == 0
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [("2GB", 2 << 30), ("1.5mb", 1572864), ("3 kb", 3072), ("10", 10), (2.9, 2), (7, 7), ("8B", 8), (" 1gb ", 1 << 30)],
+)
+def test_sizes_are_read_as_stock_connectors_do(value, expected):
+    assert parse_size("global_segment_size", value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "1tb", "x", "-1", None, True, float("nan"), "1 000", [1]])
+def test_bad_sizes_are_named(value):
+    with pytest.raises(ValueError, match="global_segment_size is"):
+        parse_size("global_segment_size", value)
+
+
+def test_config_file_is_that_of_stock_connectors(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "mooncake.json"
+    path.write_text(
+        json.dumps(
+            {"master_server_address": "m:1", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "device_name": "",
+             "mode": "standalone-store", "global_segment_size": 0, "local_buffer_size": "64mb", "tenant_id": " ",
+             "some_other_tool": 1}
+        )
+    )
+    monkeypatch.setenv("MOONCAKE_CONFIG_PATH", str(path))
+    monkeypatch.setenv("MOONCAKE_REQUESTER_LOCAL_HOSTNAME", "10.0.0.1")
+    monkeypatch.setenv("MOONCAKE_PREFERRED_SEGMENT", "10.0.0.2:17")
+    config = tenure.MooncakeConfig.from_environment()
+    assert (config.local_buffer_size, config.tenant_id, config.local_hostname) == (64 << 20, "default", "10.0.0.1")
+    assert config.preferred_segment == "10.0.0.2:17"
+    assert "some_other_tool" in caplog.text and "ignored" in caplog.text
+
+
+BAD_FILES = {
+    "cannot be read": None,
+    "is not JSON": "{",
+    "is a JSON list": "[]",
+    "master_server_address is missing": "{}",
+    "did you mean global_segment_size": '{"master_server_address": "m:1", "global_segment_sise": 1}',
+    'mode is .both.; use "embedded"': '{"master_server_address": "m:1", "mode": "both"}',
+    "local_buffer_size is 0": '{"master_server_address": "m:1", "local_buffer_size": 0}',
+    "gives memory to the store": '{"master_server_address": "m:1", "global_segment_size": 0}',
+    "set it to 0": '{"master_server_address": "m:1", "mode": "standalone-store"}',
+    "protocol is 7": '{"master_server_address": "m:1", "protocol": 7}',
+    "tenant_id is 7": '{"master_server_address": "m:1", "tenant_id": 7}',
+    "enable_offload is .yes": '{"master_server_address": "m:1", "enable_offload": "yes"}',
+    "enable_group_semantics is true": '{"master_server_address": "m:1", "enable_group_semantics": "True"}',
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_bad_config_files_are_one_line_that_names_the_option(tmp_path, text):
+    path = tmp_path / "mooncake.json"
+    if BAD_FILES[text] is not None:
+        path.write_text(BAD_FILES[text])
+    with pytest.raises((ValueError, TypeError), match=text) as raised:
+        tenure.MooncakeConfig.from_file(path)
+    assert "\n" not in str(raised.value) and str(path) in str(raised.value)
+
+
+def test_missing_environment_is_named(monkeypatch):
+    monkeypatch.delenv("MOONCAKE_CONFIG_PATH", raising=False)
+    with pytest.raises(ValueError, match="MOONCAKE_CONFIG_PATH is not set"):
+        tenure.MooncakeConfig.from_environment()
+
+
+def test_process_ends_cleanly_while_a_call_still_blocks(tmp_path):
+    """The thread left behind asks for the interpreter while that goes away; the process must end with its own status."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, threading, types\n"
+        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+        "from test_mooncake_pool import FakeConfig, FakeStore, keys_of, make_pool\n"
+        "import tenure\n"
+        "module = types.ModuleType('mooncake.store')\n"
+        "module.MooncakeDistributedStore, module.ReplicateConfig = FakeStore, FakeConfig\n"
+        "sys.modules['mooncake'], sys.modules['mooncake.store'] = types.ModuleType('mooncake'), module\n"
+        "pool, store = make_pool()\n"
+        "store.blocked.clear()\n"
+        "try:\n"
+        "    pool.probe(keys_of(pool, 1))\n"
+        "except tenure.PoolUnavailable as error:\n"
+        "    print('unavailable', flush=True)\n"
+        "pool.close()\n"
+        "store.blocked.set()\n"
+        "sys.exit(7)\n"
+    )
+    for _ in range(5):
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (7, "unavailable\n"), done.stderr
