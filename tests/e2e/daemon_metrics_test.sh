@@ -4,7 +4,7 @@ set -uo pipefail
 tenure=${1:?usage: daemon_metrics_test.sh PROGRAM}
 docs=$(cd "$(dirname "$0")/../.." && pwd)/docs/reference/metrics.md
 scratch=$(mktemp -d)
-trap 'kill "${daemon:-0}" 2>/dev/null; rm -rf "$scratch"' EXIT
+trap '[[ -z ${daemon:-} ]] || kill "$daemon" 2>/dev/null; rm -rf "$scratch"' EXIT
 wrong=0
 
 fail() {

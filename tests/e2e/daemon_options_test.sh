@@ -3,7 +3,7 @@
 set -uo pipefail
 tenure=${1:?usage: daemon_options_test.sh PROGRAM}
 scratch=$(mktemp -d)
-trap 'kill "${daemon:-0}" 2>/dev/null; rm -rf "$scratch"' EXIT
+trap '[[ -z ${daemon:-} ]] || kill "$daemon" 2>/dev/null; rm -rf "$scratch"' EXIT
 socket=$scratch/pool.sock
 wrong=0
 
