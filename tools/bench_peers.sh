@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# usage: bench_peers.sh BUILD_FOLDER CACHE_FOLDER   (called by `./dev bench-peers`)
+# usage: bench_peers.sh BUILD_FOLDER PYTHON LIBRARIES   (called by `./dev bench-peers`)
+# PYTHON is that of an environment with Mooncake's wheel, LIBRARIES the LD_LIBRARY_PATH that its modules need.
 # Mooncake's master and client from its PyPI wheel and Tenure's embedded pool, the same operations alternating in one run.
 # Everything listens on loopback only; the master ends with this script, however it ends.
 set -uo pipefail
 build=${1:?build folder}
-cache=${2:?cache folder}
+python=${2:?interpreter}
+libraries=${3:?library path}
 here=$(cd "$(dirname "$0")" && pwd)
-wheel=mooncake-transfer-engine-cuda13==0.3.14
-venv=$cache/peers-0.3.14
+package=$(echo "${python%/bin/*}"/lib/python3*/site-packages/mooncake)
 work=$build/bench-peers
 time_limit=300  # Seconds for all measurements together.
 mkdir -p "$work"
@@ -21,24 +22,6 @@ trap 'exit 143' TERM
 die() {
   echo "bench-peers: $*" >&2
   exit 1
-}
-
-install_wheel() {
-  [[ -f $venv/complete ]] && return
-  echo "bench-peers: installing $wheel"
-  rm -rf "$venv"
-  python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check "$wheel" 'nvidia-cuda-runtime>=13,<14' \
-    >"$work/pip.log" 2>&1 || die "cannot install $wheel: $(tail -n 2 "$work/pip.log")"
-  touch "$venv/complete"
-}
-
-# The wheel's modules link libcuda.so.1, which only a GPU driver brings. A stand-in whose every function answers
-# CUDA_ERROR_NO_DEVICE (100) is enough for host memory.
-build_cuda_stand_in() {
-  local stub=$work/cuda_stand_in.c
-  nm -D --undefined-only "$package"/_store*.so "$package"/engine.so | grep -oE '\bcu[A-Z][A-Za-z0-9_]*' | LC_ALL=C sort -u |
-    sed 's/.*/int &(void) { return 100; }/' >"$stub"
-  gcc -shared -fPIC -o "$work/libcuda.so.1" "$stub" || die "cannot compile $stub"
 }
 
 # free_ports N: N ports of loopback that were free a moment ago.
@@ -63,13 +46,8 @@ start_master() {
   die "mooncake_master does not answer on port $rpc_port; see $work/master.log"
 }
 
-install_wheel
-site=$(echo "$venv"/lib/python3*/site-packages)
-package=$site/mooncake
-build_cuda_stand_in
 start_master
-export LD_LIBRARY_PATH=$work:$site/nvidia/cu13/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-timeout --foreground "$time_limit" "$venv/bin/python" "$here/bench_peers.py" --master "127.0.0.1:$rpc_port" \
+LD_LIBRARY_PATH=$libraries timeout --foreground "$time_limit" "$python" "$here/bench_peers.py" --master "127.0.0.1:$rpc_port" \
   --store-bench "$build/bin/store_bench" --log "$work/client.log"
 status=$?
 ((status != 124)) || die "not done after $time_limit s; stopped"
