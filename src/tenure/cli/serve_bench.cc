@@ -8,27 +8,16 @@
 
 #include "tenure/base/check.h"
 #include "tenure/base/clock.h"
-#include "tenure/base/random.h"
 #include "tenure/connector/lookup.h"
 #include "tenure/daemon/daemon_pool.h"
 #include "tenure/daemon/test_daemon_testing.h"
+#include "tenure/kv/random_hashes_testing.h"
 
 namespace tenure::cli {
 namespace {
 
 constexpr int64_t kBlock = 16;
 constexpr int64_t kPutBatch = 1000;
-
-std::vector<kv::BlockHash> MakeHashes(int64_t count) {
-  Random random(7);
-  std::vector<kv::BlockHash> hashes;
-  for (int64_t i = 0; i < count; ++i) {
-    std::array<uint8_t, 32> bytes{};
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    hashes.push_back(kv::BlockHash::FromTrusted(bytes));
-  }
-  return hashes;
-}
 
 void StoreChain(store::Pool& pool, store::NamespaceId name_space, const std::vector<kv::BlockHash>& hashes) {
   const std::array<std::byte, 1> byte{};
@@ -62,7 +51,7 @@ void LookupOnDaemon(benchmark::State& state) {
   client.socket_path = path;
   const std::unique_ptr<daemon::DaemonPool> pool = daemon::DaemonPool::Connect(client, clock).value();
   const store::NamespaceId name_space = pool->OpenNamespace("bench").value();
-  const std::vector<kv::BlockHash> hashes = MakeHashes(chunks);
+  const std::vector<kv::BlockHash> hashes = kv::RandomHashes(chunks);
   StoreChain(*pool, name_space, hashes);
 
   kv::CacheConfig::Options model;

@@ -7,7 +7,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -16,8 +15,8 @@
 
 #include "tenure/base/check.h"
 #include "tenure/base/clock.h"
-#include "tenure/base/random.h"
 #include "tenure/connector/lookup.h"
+#include "tenure/kv/random_hashes_testing.h"
 #include "tenure/store/embedded_pool.h"
 
 namespace tenure::connector {
@@ -47,22 +46,11 @@ kv::CacheConfig MakeConfig(bool hybrid) {
   return *std::move(config);
 }
 
-std::vector<kv::BlockHash> MakeHashes(int64_t count) {
-  Random random(7);
-  std::vector<kv::BlockHash> hashes;
-  for (int64_t i = 0; i < count; ++i) {
-    std::array<uint8_t, 32> bytes{};
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    hashes.push_back(kv::BlockHash::FromTrusted(bytes));
-  }
-  return hashes;
-}
-
 // A pool that holds the first `stored` chunks of a prompt, with states at every chunk's end, each object of one byte.
 class World {
  public:
   World(bool hybrid, Store store, int64_t chunks, int64_t stored, kv::SearchMode mode)
-      : config_(MakeConfig(hybrid)), hashes_(MakeHashes(chunks)), source_(hashes_) {
+      : config_(MakeConfig(hybrid)), hashes_(kv::RandomHashes(chunks)), source_(hashes_) {
     const int64_t ranks = hybrid ? 1 + kStateGroups * kStateRanks : 1;
     store::EmbeddedPoolOptions options;
     options.objects_max = std::max<int64_t>(stored * ranks * 5 / 4, 4096);
