@@ -172,6 +172,11 @@ struct EmbeddedPool::Internals {
     return engine->Commit(reserved.entry, digest, clock->Now());
   }
 
+  void RemoveCorrupt(EntryId entry) {
+    checksum_failures.fetch_add(1, std::memory_order_relaxed);
+    engine->RemoveEntry(entry);
+  }
+
   KeyAnswer GetOne(const GetObject& object) {
     const PoolEngine::Pinned pinned = engine->Pin(object.key);
     if (pinned.entry == kNoEntry) return KeyAnswer::kAbsent;
@@ -180,8 +185,7 @@ struct EmbeddedPool::Internals {
       answer = KeyAnswer::kSizeDiffers;
     } else if (pinned.memory.address != nullptr &&
                ScatterWithDigest(SeedOf(object.key), pinned.memory.address, object.segments) != pinned.digest) {
-      checksum_failures.fetch_add(1, std::memory_order_relaxed);
-      engine->RemoveEntry({pinned.entry, pinned.generation});
+      RemoveCorrupt({pinned.entry, pinned.generation});
       answer = KeyAnswer::kAbsent;
     }
     engine->Unpin(pinned.entry);
@@ -286,6 +290,11 @@ absl::StatusOr<std::vector<PinnedObject>> EmbeddedPool::Pin(std::span<const Obje
     pins.push_back(pinned.entry == kNoEntry ? PinnedObject() : PinnedObject(this, ref, pinned.memory, pinned.digest));
   }
   return pins;
+}
+
+void EmbeddedPool::RemoveCorrupt(const PinnedObject& pin) {
+  TENURE_CHECK(pin.pool_ == this);
+  internals_->RemoveCorrupt({pin.entry_.index, pin.entry_.generation});
 }
 
 uint64_t EmbeddedPool::DigestSeedOf(const ObjectKey& key) const { return internals_->SeedOf(key); }

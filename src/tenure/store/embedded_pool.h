@@ -67,8 +67,7 @@ class EmbeddedPool final : public Pool {
   absl::Status Get(std::span<const GetObject> objects, std::span<KeyAnswer> answers) override;
   absl::Status Remove(std::span<const ObjectKey> keys, std::span<KeyAnswer> answers) override;
   absl::StatusOr<int64_t> Clear(std::optional<NamespaceId> name_space) override;
-  // Looks at every entry to count leases exactly: about 10 ns an object, one shard locked at a time. Not for the path
-  // of a request.
+  // Reads counters, one shard locked at a time; its time does not grow with the objects.
   PoolStats Stats() const override;
 
   // A put in two steps, for a writer that copies by itself. One result an object, in their order: valid where `answers`
@@ -79,8 +78,12 @@ class EmbeddedPool final : public Pool {
   // copy_digest.h.
   PutAnswer Commit(Reservation reservation, uint64_t digest);
   // A get in two steps: one result a key, valid where `answers` says kPresent. The reader compares the digest of its
-  // own copy and reports a difference with Remove.
+  // own copy and reports a difference with RemoveCorrupt.
   absl::StatusOr<std::vector<PinnedObject>> Pin(std::span<const ObjectKey> keys, std::span<KeyAnswer> answers);
+  // For a reader whose copy did not compare: counts the failure and removes, with its descendants, the very object that
+  // is pinned. A later object under its key stays, so two readers of one bad object take no good one away. The pin
+  // stays.
+  void RemoveCorrupt(const PinnedObject& pin);
   // The seed of the key's digests. The namespace must be one that this pool gave out.
   uint64_t DigestSeedOf(const ObjectKey& key) const;
 

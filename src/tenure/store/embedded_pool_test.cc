@@ -123,6 +123,21 @@ TEST_F(EmbeddedPoolTest, AnOldLeaseDoesNotTouchTheNewObjectOfItsKey) {
   EXPECT_EQ(pool_->Stats().held.leased, 1);
 }
 
+TEST_F(EmbeddedPoolTest, ReaderOfABadObjectTakesNoLaterOneAway) {
+  Make(Options(10));
+  ASSERT_EQ(Put(0), PutAnswer::kStored);
+  const std::array<ObjectKey, 1> keys = {Key(0)};
+  std::array<KeyAnswer, 1> answers{};
+  const std::vector<PinnedObject> first = pool_->Pin(keys, answers).value();
+  const std::vector<PinnedObject> second = pool_->Pin(keys, answers).value();
+  pool_->RemoveCorrupt(first[0]);
+  EXPECT_FALSE(Present(0));
+  ASSERT_EQ(Put(0), PutAnswer::kStored);
+  pool_->RemoveCorrupt(second[0]);
+  EXPECT_TRUE(Present(0));
+  EXPECT_EQ(pool_->Stats().checksum_failures_total, 2);
+}
+
 TEST_F(EmbeddedPoolTest, ARemovedObjectKeepsItsSlotUntilTheLastPinEnds) {
   Make(Options(10));
   ASSERT_EQ(Put(0), PutAnswer::kStored);

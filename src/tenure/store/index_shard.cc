@@ -75,6 +75,7 @@ void IndexShard::Probe(const ShardBatch& batch, std::span<KeyAnswer> answers) {
 void IndexShard::Lease(const ShardBatch& batch, MonotonicTime now, MonotonicTime deadline, std::span<KeyAnswer> answers,
                        std::vector<EntryRef>& leased) {
   int64_t hits = 0;
+  leases_.PassTo(now);
   ForEachPrefetched(batch, true, [&](uint32_t at) {
     const EntryId found = FindVisible({&batch.keys[at], batch.hashes[at]});
     answers[at] = found.index == kNoEntry ? KeyAnswer::kAbsent : KeyAnswer::kPresent;
@@ -83,6 +84,7 @@ void IndexShard::Lease(const ShardBatch& batch, MonotonicTime now, MonotonicTime
     ExtendLease(found.index, now, deadline);
     leased.push_back({options_.shard, found.index, found.generation});
   });
+  leases_.Settle();
   counters_.leased += hits;
   counters_.lease_misses += static_cast<int64_t>(batch.members.size()) - hits;
 }
@@ -91,7 +93,9 @@ void IndexShard::ExtendLease(EntryIndex index, MonotonicTime now, MonotonicTime 
   Entry& entry = entries_[index];
   if (!Leased(entry, now)) entry.holders = 0;
   ++entry.holders;
+  const int64_t before = entry.deadline;
   entry.deadline = std::max(entry.deadline, deadline.nanoseconds());
+  leases_.Move(before, entry.deadline);
   EvictionView view = ViewOf(entry);
   view.leased = now;
   view.lease_deadline = MonotonicTime::FromNanoseconds(entry.deadline);
@@ -104,18 +108,21 @@ void IndexShard::ExtendLease(EntryIndex index, MonotonicTime now, MonotonicTime 
 }
 
 void IndexShard::Release(std::span<const EntryRef> entries, MonotonicTime now) {
+  leases_.PassTo(now);
   for (size_t at = 0; at < entries.size(); ++at) {
     if (at + kEntryAhead < entries.size()) PrefetchEntry(entries_[entries[at + kEntryAhead].index], false);
     const EntryRef& ref = entries[at];
     Entry& entry = entries_[ref.index];
     if (entry.generation != ref.generation || entry.state != EntryState::kVisible || !Leased(entry, now)) continue;
     if (--entry.holders > 0) continue;
+    leases_.Move(entry.deadline, now.nanoseconds());
     entry.deadline = now.nanoseconds();
     if (entry.listing == Listing::kParked && entry.pins == 0) {
       Unlist(ref.index);
       List(ref.index);
     }
   }
+  leases_.Settle();
 }
 
 EntryIndex IndexShard::Pin(HashedKey key) {
@@ -124,7 +131,7 @@ EntryIndex IndexShard::Pin(HashedKey key) {
     ++counters_.get_misses;
   } else {
     ++counters_.gets;
-    ++entries_[index].pins;
+    if (++entries_[index].pins == 1) ++pinned_;
   }
   return index;
 }
@@ -133,6 +140,7 @@ std::optional<Slot> IndexShard::Unpin(EntryIndex index) {
   Entry& entry = entries_[index];
   TENURE_CHECK(entry.pins > 0);
   if (--entry.pins > 0) return std::nullopt;
+  if (Readable(entry)) --pinned_;
   if (entry.state == EntryState::kDead) {
     const Slot slot{entry.slab, entry.slot, entry.size_class};
     FreeEntry(index);
@@ -222,6 +230,7 @@ IndexShard::Committed IndexShard::Commit(EntryIndex index, uint64_t digest, Mono
 void IndexShard::Publish(EntryIndex index, MonotonicTime now, std::vector<WaitingChild>& woken) {
   Entry& entry = entries_[index];
   entry.state = EntryState::kVisible;
+  if (entry.pins > 0) ++pinned_;
   EvictionView view = ViewOf(entry);
   view.written = now;
   view.leased = MonotonicTime::Min();

@@ -17,6 +17,7 @@
 #include "tenure/store/eviction_policy.h"
 #include "tenure/store/index_entry.h"
 #include "tenure/store/key_table.h"
+#include "tenure/store/lease_count.h"
 #include "tenure/store/pool.h"
 #include "tenure/store/slab_memory.h"
 #include "tenure/store/waiting_puts.h"
@@ -181,10 +182,11 @@ class IndexShard {
   // Visible and waiting objects, of one namespace or of all.
   std::vector<EntryId> Everything(std::optional<NamespaceId> name_space) const;
 
-  // O(1): parked candidates by reason, and the rest by state.
+  // Candidates that were found held, by reason, and the rest by state.
   HeldCounts HeldInTheWay() const;
-  // Exact, by looking at every entry.
-  HeldCounts CountHeld(MonotonicTime now) const;
+  // Everything held, at `now` or at the latest time that this shard has seen. In time of the leases that ran out since
+  // the last look, and of no other entry.
+  HeldCounts Held(MonotonicTime now);
   int64_t NextParkedDeadline() const;  // Nanoseconds; INT64_MAX if none.
   const ShardCounters& counters() const { return counters_; }
   size_t index_bytes() const;
@@ -198,6 +200,10 @@ class IndexShard {
   static bool Leased(const Entry& entry, MonotonicTime now) { return now.nanoseconds() < entry.deadline; }
   template <typename Visit>
   void ForEachPrefetched(const ShardBatch& batch, bool neighbours, Visit visit);
+  // Counted as pinned: its reader, or whoever ends it, has a pin. A writer's pin counts as writing.
+  static bool Readable(const Entry& entry) {
+    return entry.state == EntryState::kVisible || entry.state == EntryState::kDead;
+  }
   void ExtendLease(EntryIndex index, MonotonicTime now, MonotonicTime deadline);
 
   void Publish(EntryIndex index, MonotonicTime now, std::vector<WaitingChild>& woken);
@@ -223,6 +229,8 @@ class IndexShard {
   EntryIndex free_head_ = kNoEntry;
   int64_t fresh_ = 0;  // Entries ever used.
   ShardCounters counters_;
+  int64_t pinned_ = 0;  // Readable entries with a pin.
+  LeaseCount leases_;   // Of visible entries.
 };
 
 }  // namespace tenure::store

@@ -60,6 +60,8 @@ Doomed IndexShard::Bury(EntryIndex index, Death death) {
     child = link.next_sibling;
     link.prev_sibling = kDetached;
   }
+  // The pin that the caller has is the first of a readable entry, unless someone reads it.
+  if (entry.state != EntryState::kVisible || entry.pins == 1) ++pinned_;
   switch (entry.state) {
     case EntryState::kWriting:
       --counters_.writing;
@@ -71,6 +73,8 @@ Doomed IndexShard::Bury(EntryIndex index, Death death) {
     default:
       TENURE_CHECK(entry.state == EntryState::kVisible);
       doomed.was_visible = true;
+      leases_.Move(entry.deadline, INT64_MIN);
+      leases_.Settle();
       Unlist(index);
       --counters_.objects;
       if (entry.children > 0) --counters_.parents;
@@ -130,6 +134,7 @@ void IndexShard::Park(EntryIndex index, MonotonicTime now) {
 }
 
 void IndexShard::UnparkExpired(MonotonicTime now) {
+  leases_.PassTo(now);
   while (parked_.FirstKey() <= DeadlineKey(now.nanoseconds())) {
     const EntryIndex index = parked_.First();
     if (Parkable(entries_[index], now)) {
@@ -240,19 +245,13 @@ HeldCounts IndexShard::HeldInTheWay() const {
           .parents = counters_.parents};
 }
 
-HeldCounts IndexShard::CountHeld(MonotonicTime now) const {
-  HeldCounts held{.leased = 0,
-                  .pinned = 0,
-                  .writing = counters_.writing,
-                  .waiting = counters_.waiting,
-                  .parents = counters_.parents};
-  for (int64_t at = 0; at < fresh_; ++at) {
-    const Entry& entry = entries_[options_.first_entry + static_cast<EntryIndex>(at)];
-    if (entry.state == EntryState::kVisible && Leased(entry, now)) ++held.leased;
-    const bool readable = entry.state == EntryState::kVisible || entry.state == EntryState::kDead;
-    if (readable && entry.pins > 0) ++held.pinned;
-  }
-  return held;
+HeldCounts IndexShard::Held(MonotonicTime now) {
+  leases_.PassTo(now);
+  return {.leased = leases_.leased(),
+          .pinned = pinned_,
+          .writing = counters_.writing,
+          .waiting = counters_.waiting,
+          .parents = counters_.parents};
 }
 
 int64_t IndexShard::NextParkedDeadline() const {
@@ -261,7 +260,7 @@ int64_t IndexShard::NextParkedDeadline() const {
 }
 
 size_t IndexShard::index_bytes() const {
-  size_t bytes = table_.bytes() + parked_.bytes() + sizeof(*this);
+  size_t bytes = table_.bytes() + parked_.bytes() + leases_.bytes() + sizeof(*this);
   bytes += static_cast<size_t>(options_.grows ? fresh_ : options_.entries_max) * sizeof(Entry);
   for (const BucketOrder& order : candidates_) bytes += order.bytes();
   return bytes;

@@ -101,9 +101,9 @@ TEST_F(IndexShardTest, OnlyTheLastHolderEndsALease) {
   const EntryRef first = Lease(1, At(0), At(5000));
   const EntryRef second = Lease(1, At(0), At(1000));
   Release(first, At(10));
-  EXPECT_EQ(shard_.CountHeld(At(20)).leased, 1);
+  EXPECT_EQ(shard_.Held(At(20)).leased, 1);
   Release(second, At(20));
-  EXPECT_EQ(shard_.CountHeld(At(20)).leased, 0);
+  EXPECT_EQ(shard_.Held(At(20)).leased, 0);
 }
 
 TEST_F(IndexShardTest, HoldersOfAnExpiredLeaseCountNoMore) {
@@ -111,7 +111,7 @@ TEST_F(IndexShardTest, HoldersOfAnExpiredLeaseCountNoMore) {
   Lease(1, At(0), At(100));
   const EntryRef fresh = Lease(1, At(100), At(500));
   Release(fresh, At(200));
-  EXPECT_EQ(shard_.CountHeld(At(200)).leased, 0);
+  EXPECT_EQ(shard_.Held(At(200)).leased, 0);
 }
 
 TEST_F(IndexShardTest, AReleasedParkedEntryMayLeaveAtOnce) {

@@ -7,20 +7,20 @@ MaintenanceThread::MaintenanceThread(EmbeddedPool& pool, absl::Duration period)
 
 MaintenanceThread::~MaintenanceThread() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.SignalOne();
   thread_.join();
 }
 
 void MaintenanceThread::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
-    lock.unlock();
+    mutex_.Unlock();
     const bool more = pool_.Maintain();
-    lock.lock();
-    if (!more) wake_.wait_for(lock, absl::ToChronoNanoseconds(period_), [this] { return stopping_; });
+    mutex_.Lock();
+    if (!more && !stopping_) wake_.WaitFor(mutex_, period_);
   }
 }
 

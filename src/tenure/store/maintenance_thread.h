@@ -3,11 +3,10 @@
 // Owns one thread from construction to destruction; the pool outlives it.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "tenure/base/mutex.h"
 #include "tenure/store/embedded_pool.h"
 
 namespace tenure::store {
@@ -28,9 +27,9 @@ class MaintenanceThread {
 
   EmbeddedPool& pool_;
   const absl::Duration period_;
-  std::mutex mutex_;  // std, since base's CondVar has no wait with a time.
-  std::condition_variable wake_;
-  bool stopping_ = false;  // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -73,7 +73,7 @@ struct PutObject {
   std::span<const ConstSegment> segments;  // The object is their concatenation; its size, their sum, is at least 1.
   // Closed pools: the object without which this one is useless (design: the preceding chunk of a full-attention chain;
   // for other kinds the full-attention chunk that covers its last token). Independent pools ignore it.
-  std::optional<ObjectKey> parent;
+  std::optional<ObjectKey> parent = std::nullopt;
   ObjectKind kind = ObjectKind::kOther;
 };
 
@@ -97,7 +97,7 @@ struct PoolStats {
   Bytes used;           // Slots of objects in any state.
   int64_t objects = 0;  // Visible.
   int64_t namespaces = 0;
-  HeldCounts held;    // Now, in objects.
+  HeldCounts held;    // Now, in objects; a lease that has run out is not counted, although no call has met it since.
   Bytes index_bytes;  // Memory of the index itself.
 
   int64_t probed_keys_total = 0;

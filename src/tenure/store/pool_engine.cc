@@ -219,7 +219,7 @@ PoolStats PoolEngine::Stats(MonotonicTime now) const {
     stats.evicted_bytes_total += Bytes(counters.evicted_bytes);
     stats.evicted_waiting_total += counters.evicted_waiting;
     stats.removed_total += counters.removed;
-    const HeldCounts held = shard.core->CountHeld(now);
+    const HeldCounts held = shard.core->Held(now);
     stats.held.leased += held.leased;
     stats.held.pinned += held.pinned;
     stats.held.writing += held.writing;
