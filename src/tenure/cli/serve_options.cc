@@ -19,11 +19,32 @@ constexpr int64_t kClientsMax = 100'000;
 constexpr absl::Duration kDrainDefault = absl::Seconds(10);
 
 // A number of a control group file, or nothing: no such file, or "max".
-std::optional<int64_t> ReadNumber(const char* path) {
+std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   int64_t number = 0;
   if (file >> number) return number;
   return std::nullopt;
+}
+
+// This process's control group (version 2), such as "/system.slice/tenure.service"; empty for the root or none.
+std::string ControlGroup() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::/")) return line.substr(line.size() > 4 ? 3 : 4);
+  }
+  return "";
+}
+
+// What the limits of the control group and of those around it leave.
+Bytes LeftInControlGroups() {
+  Bytes left(INT64_MAX);
+  for (std::string group = ControlGroup();; group.resize(group.rfind('/'))) {
+    const std::string folder = "/sys/fs/cgroup" + group;
+    const std::optional<int64_t> limit = ReadNumber(folder + "/memory.max");
+    const std::optional<int64_t> used = ReadNumber(folder + "/memory.current");
+    if (limit.has_value() && used.has_value()) left = std::min(left, Bytes(std::max(int64_t{0}, *limit - *used)));
+    if (group.empty()) return left;
+  }
 }
 
 absl::StatusOr<uint32_t> GroupId(const std::string& name) {
@@ -66,10 +87,7 @@ Bytes MemoryAvailable() {
     int64_t kibibytes = 0;
     if (key == "MemAvailable:" && meminfo >> kibibytes) available = kibibytes << 10;
   }
-  const std::optional<int64_t> limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  const std::optional<int64_t> used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (limit.has_value() && used.has_value()) available = std::min(available, std::max(int64_t{0}, *limit - *used));
-  return Bytes(available);
+  return std::min(Bytes(available), LeftInControlGroups());
 }
 
 absl::StatusOr<ServeOptions> ReadServeOptions(const ServeArguments& arguments, Bytes memory_available) {

@@ -85,6 +85,13 @@ uint64_t ClientHoldings::AddPins(std::vector<store::PinnedObject> pins) {
   return name;
 }
 
+const store::PinnedObject* ClientHoldings::FindPin(uint64_t batch, uint32_t ordinal) const {
+  const auto found = pinned_.find(batch);
+  if (found == pinned_.end() || ordinal >= found->second.size()) return nullptr;
+  const store::PinnedObject& pin = found->second[ordinal];
+  return pin.valid() ? &pin : nullptr;
+}
+
 void ClientHoldings::Unpin(uint64_t batch) {
   const auto found = pinned_.find(batch);
   if (found == pinned_.end()) return;

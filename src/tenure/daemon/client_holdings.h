@@ -47,6 +47,8 @@ class ClientHoldings {
   void Abandon(uint64_t batch);
 
   uint64_t AddPins(std::vector<store::PinnedObject> pins);
+  // One pin of a batch; null when there is none of that name and place.
+  const store::PinnedObject* FindPin(uint64_t batch, uint32_t ordinal) const;
   void Unpin(uint64_t batch);
 
   Bytes held_bytes() const { return held_bytes_; }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tenure/daemon/look_again.h"
 #include "tenure/daemon/unix_address.h"
 
 namespace tenure::daemon {
@@ -38,11 +39,13 @@ absl::StatusOr<std::unique_ptr<ClientSession>> ClientSession::Connect(const std:
 absl::Status ClientSession::Greet(MonotonicTime deadline) {
   sending_.clear();
   AppendFrame(HelloRequest(), ++last_request_, sending_);
-  TENURE_RETURN_IF_ERROR(Send(deadline));
+  const absl::Status sent = Send(deadline);
   received_.Clear();
   FileDescriptor memory;
   while (true) {
-    TENURE_RETURN_IF_ERROR(ReceiveSome(deadline, &memory));
+    // A daemon that refuses this client may have said why and gone before it could be greeted.
+    const absl::Status received = ReceiveSome(deadline, &memory);
+    if (!received.ok()) return sent.ok() ? received : sent;
     const absl::StatusOr<std::optional<FrameHeader>> header = ParseHeader(received_.bytes());
     if (!header.ok()) return Break(Message(header.status()));
     if (header->has_value() && received_.bytes().size() >= FrameHeader::kBytes + (*header)->body_bytes) break;
@@ -105,31 +108,39 @@ absl::Status ClientSession::Receive(MonotonicTime deadline, uint16_t expected_ty
 }
 
 absl::Status ClientSession::ReceiveSome(MonotonicTime deadline, FileDescriptor* memory) {
+  const LookAgain look(clock_);
+  while (true) {
+    const ssize_t size = ReceiveNow(memory);
+    if (size > 0) return absl::OkStatus();
+    if (size == 0) return Break("the daemon has ended or cut this client off");
+    if (errno != EAGAIN && errno != EINTR) return Break(std::strerror(errno));
+    if (!look.Worthwhile()) TENURE_RETURN_IF_ERROR(WaitFor(POLLIN, deadline));
+  }
+}
+
+// As recvmsg; takes a descriptor that came along when there is a place for it.
+ssize_t ClientSession::ReceiveNow(FileDescriptor* memory) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  ssize_t size = 0;
-  do {
-    TENURE_RETURN_IF_ERROR(WaitFor(POLLIN, deadline));
-    const std::span<std::byte> room = received_.Room(kReceiveStepBytes);
-    iovec bytes{.iov_base = room.data(), .iov_len = room.size()};
-    msghdr message{};
-    message.msg_iov = &bytes;
-    message.msg_iovlen = 1;
-    if (memory != nullptr) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-    }
-    size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (size > 0) received_.Filled(static_cast<size_t>(size));
-    if (size <= 0 || memory == nullptr) continue;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-      *memory = FileDescriptor(fd);
-    }
-  } while (size < 0 && (errno == EAGAIN || errno == EINTR));
-  if (size == 0) return Break("the daemon has ended or cut this client off");
-  return size > 0 ? absl::OkStatus() : Break(std::strerror(errno));
+  const std::span<std::byte> room = received_.Room(kReceiveStepBytes);
+  iovec bytes{.iov_base = room.data(), .iov_len = room.size()};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  if (memory != nullptr) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  if (size <= 0) return size;
+  received_.Filled(static_cast<size_t>(size));
+  if (memory == nullptr) return size;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    *memory = FileDescriptor(fd);
+  }
+  return size;
 }
 
 absl::Status ClientSession::WaitFor(short events, MonotonicTime deadline) {
@@ -155,9 +166,14 @@ absl::Status ClientSession::CheckReply(uint16_t expected_type) {
   if (header->type != ErrorReply::kType || !DecodeBody(ReplyBody(), error)) {
     return Break("the daemon's answer is of another kind");
   }
-  const absl::Status status = ToStatus(error);
+  absl::Status status = ToStatus(error);
   if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status)) broken_.store(true, std::memory_order_release);
   return status;
+}
+
+bool ClientSession::HungUp() const {
+  pollfd watched{.fd = fd(), .events = POLLRDHUP, .revents = 0};
+  return poll(&watched, 1, 0) > 0;
 }
 
 absl::Status ClientSession::Break(std::string_view why) {

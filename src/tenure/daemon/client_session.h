@@ -6,6 +6,8 @@
 // answer may still be under way.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +58,8 @@ class ClientSession {
   // Both from any thread. Break: an answer made no sense, no further call is made. Returns the status that says so.
   absl::Status Break(std::string_view why);
   bool broken() const { return broken_.load(std::memory_order_acquire); }
+  // Whether the daemon has closed its end, or cut this client off. Any thread.
+  bool HungUp() const;
 
  private:
   explicit ClientSession(FileDescriptor socket) : socket_(std::move(socket)) {}
@@ -67,6 +71,7 @@ class ClientSession {
   // Leaves the answer's body in ReplyBody(); an error answer is returned as its status.
   absl::Status Receive(MonotonicTime deadline, uint16_t expected_type);
   absl::Status ReceiveSome(MonotonicTime deadline, FileDescriptor* memory);
+  ssize_t ReceiveNow(FileDescriptor* memory);
   absl::Status WaitFor(short events, MonotonicTime deadline);
   absl::Status CheckReply(uint16_t expected_type);
   std::span<const std::byte> ReplyBody() const { return received_.bytes().subspan(FrameHeader::kBytes); }

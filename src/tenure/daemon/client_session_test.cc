@@ -3,10 +3,13 @@
 #include "tenure/daemon/client_session.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -19,6 +22,8 @@
 #include "tenure/daemon/listening_socket.h"
 #include "tenure/daemon/test_daemon_testing.h"
 #include "tenure/daemon/wire_put.h"
+#include "tenure/store/copy_digest.h"
+#include "tenure/store/namespace_table.h"
 
 namespace tenure::daemon {
 namespace {
@@ -30,15 +35,16 @@ using ::testing::HasSubstr;
 constexpr uint64_t kMemoryBytes = 1 << 20;
 
 // Takes one connection after the other and answers each message with what `answer` makes of it, and hello with `memory`
-// beside.
+// beside. It ends the connection after an answer to a pin when `ends_after_pin`, and sets that to false when it has.
 class LyingDaemon {
  public:
   using Answer = std::function<std::vector<std::byte>(const FrameHeader& header, std::span<const std::byte> body)>;
 
-  LyingDaemon(const std::string& path, Answer answer, int memory)
+  LyingDaemon(const std::string& path, Answer answer, int memory, std::atomic<bool>* ends_after_pin = nullptr)
       : socket_(ListeningSocket::Bind({.path = path, .group = std::nullopt}).value()),
         answer_(std::move(answer)),
-        memory_(memory) {
+        memory_(memory),
+        ends_after_pin_(ends_after_pin) {
     TENURE_CHECK(fcntl(socket_.fd(), F_SETFL, 0) == 0);
     TENURE_CHECK(socket_.Listen().ok());
     thread_ = std::thread([this] { Run(); });
@@ -73,6 +79,9 @@ class LyingDaemon {
       received.erase(received.begin(), received.begin() + static_cast<ptrdiff_t>(whole));
       if (bytes.empty()) continue;
       Send(client, bytes, (*header)->type == HelloRequest::kType ? memory_ : -1);
+      if (ends_after_pin_ == nullptr || (*header)->type != PinRequest::kType) continue;
+      shutdown(client, SHUT_RDWR);
+      ends_after_pin_->store(false);
     }
   }
   static void Send(int client, std::vector<std::byte>& bytes, int memory) {
@@ -96,8 +105,19 @@ class LyingDaemon {
   ListeningSocket socket_;
   const Answer answer_;
   const int memory_;
+  std::atomic<bool>* const ends_after_pin_;
   std::thread thread_;
 };
+
+// A page whose first use waits until the daemon has ended the connection.
+std::atomic<bool> connection_stands{true};
+void* waiting_page = nullptr;
+constexpr size_t kWaitingPageBytes = 4096;
+
+void WaitForTheEnd(int /*signal*/) {
+  while (connection_stands.load()) sched_yield();
+  mprotect(waiting_page, kWaitingPageBytes, PROT_READ | PROT_WRITE);
+}
 
 template <typename M>
 std::vector<std::byte> Reply(const FrameHeader& header, const M& message) {
@@ -117,7 +137,8 @@ class ClientSessionTest : public ::testing::Test {
     return ClientSession::Connect(path_, kTestPatience).status();
   }
   // A client of a daemon that greets well and answers everything but names with `answer`.
-  std::unique_ptr<DaemonPool> PoolOf(std::unique_ptr<LyingDaemon>& daemon, LyingDaemon::Answer answer) {
+  std::unique_ptr<DaemonPool> PoolOf(std::unique_ptr<LyingDaemon>& daemon, LyingDaemon::Answer answer,
+                                     std::atomic<bool>* ends_after_pin = nullptr) {
     daemon = std::make_unique<LyingDaemon>(
         path_,
         [answer](const FrameHeader& header, std::span<const std::byte> body) {
@@ -125,7 +146,7 @@ class ClientSessionTest : public ::testing::Test {
           if (header.type == OpenNamespaceRequest::kType) return Reply(header, OpenNamespaceReply{.name_space = 0});
           return answer(header, body);
         },
-        memory_.fd());
+        memory_.fd(), ends_after_pin);
     DaemonPoolOptions options;
     options.socket_path = path_;
     options.call_deadline = kTestPatience;
@@ -216,6 +237,41 @@ TEST_F(ClientSessionTest, PlacesOutsideOfTheMemoryAreNeverTouched) {
     const store::ObjectKey key = TestKey(pool->OpenNamespace("p").value(), 1);
     EXPECT_EQ(PutOne(*pool, key, 100), PutAnswer::kNotStored);
   }
+}
+
+TEST_F(ClientSessionTest, CopyDuringWhichTheDaemonEndedIsNoHit) {
+  std::unique_ptr<LyingDaemon> daemon;
+  uint64_t digest = 0;
+  const auto pool = PoolOf(
+      daemon,
+      [&](const FrameHeader& header, std::span<const std::byte>) {
+        const PinnedPlace place{
+            .answer = KeyAnswer::kPresent, .offset = 0, .size = kWaitingPageBytes, .digest = digest};
+        return Reply(header, PinReply{.batch = 1, .places = {place}});
+      },
+      &connection_stands);
+  const store::ObjectKey key = TestKey(pool->OpenNamespace("p").value(), 1);
+  const std::vector<std::byte> zeros(kWaitingPageBytes);
+  store::NamespaceTable names(1);
+  const uint64_t text_hash = names.TextHash(names.Open("p").value());
+  digest = store::Digest(store::DigestSeed(text_hash, key.hash), zeros);
+
+  waiting_page = mmap(nullptr, kWaitingPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(waiting_page, MAP_FAILED);
+  struct sigaction before {};
+  struct sigaction wait {};
+  wait.sa_handler = WaitForTheEnd;
+  ASSERT_EQ(sigaction(SIGSEGV, &wait, &before), 0);
+  const std::array<store::Segment, 1> segments = {
+      {{.data = static_cast<std::byte*>(waiting_page), .size = kWaitingPageBytes}}};
+  const std::array<store::GetObject, 1> objects = {{{.key = key, .segments = segments}}};
+  std::array<KeyAnswer, 1> answers{};
+  const absl::Status status = pool->Get(objects, answers);
+  ASSERT_EQ(sigaction(SIGSEGV, &before, nullptr), 0);
+  EXPECT_FALSE(connection_stands.load());
+  EXPECT_TRUE(absl::IsUnavailable(status)) << "the pages may have been given back in the middle of the copy";
+  EXPECT_EQ(answers[0], KeyAnswer::kUnavailable);
+  munmap(waiting_page, kWaitingPageBytes);
 }
 
 TEST(SharedMemory, TooMuchIsAnErrorThatNamesTheOption) {

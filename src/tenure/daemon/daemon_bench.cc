@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -184,12 +185,9 @@ class Blocks {
   size_t count() const { return count_; }
   std::byte* From(size_t at) { return from_.data() + at % count_ * block_; }
   std::byte* To(size_t at) { return to_.data() + at % count_ * block_; }
-  absl::Duration Memcpy(size_t first, size_t count) {
-    const MonotonicClock clock;
-    const MonotonicTime start = clock.Now();
+  void Memcpy(size_t first, size_t count) {
     for (size_t i = first; i < first + count; ++i) std::memcpy(To(i), From(i), block_);
     benchmark::ClobberMemory();
-    return clock.Now() - start;
   }
 
  private:
@@ -199,19 +197,39 @@ class Blocks {
   std::vector<std::byte> to_;
 };
 
-// Runs `call` on successive windows of the working set, a memcpy of the window before each.
+// Where the clients of one benchmark meet, so that all copy, or all call, at the same time.
+class Meeting {
+ public:
+  static void Prepare(const benchmark::State& state) {
+    place_ = state.threads() > 1 ? std::make_unique<std::barrier<>>(state.threads()) : nullptr;
+  }
+  // From when all are there until the last one is through with `work`.
+  template <typename Work>
+  static absl::Duration Time(const Work& work) {
+    const MonotonicClock clock;
+    if (place_ != nullptr) place_->arrive_and_wait();
+    const MonotonicTime start = clock.Now();
+    work();
+    if (place_ != nullptr) place_->arrive_and_wait();
+    return clock.Now() - start;
+  }
+
+ private:
+  static std::unique_ptr<std::barrier<>> place_;
+};
+std::unique_ptr<std::barrier<>> Meeting::place_;
+
+// Runs `call` on successive windows of the working set, a memcpy of the window before each. Of several clients it
+// compares what they move together: on fewer processors each waits for the others, in the one case as in the other.
 template <typename Call>
 void MeasureBytes(benchmark::State& state, Blocks& blocks, Call call) {
   const auto batch = static_cast<size_t>(state.range(1));
-  const MonotonicClock clock;
   absl::Duration copying;
   absl::Duration calling;
   size_t at = 0;
   for (auto _ : state) {
-    copying += blocks.Memcpy(at, batch);
-    const MonotonicTime start = clock.Now();
-    call(at, batch);
-    const absl::Duration took = clock.Now() - start;
+    copying += Meeting::Time([&] { blocks.Memcpy(at, batch); });
+    const absl::Duration took = Meeting::Time([&] { call(at, batch); });
     calling += took;
     state.SetIterationTime(absl::ToDoubleSeconds(took));
     at += batch;
@@ -276,11 +294,14 @@ void Get(benchmark::State& state) {
 void Sizes(benchmark::internal::Benchmark* bench) {
   bench->Args({4 << 10, 1})->Args({4 << 10, 100})->Args({4 << 10, 10'000});
   bench->Args({256 << 10, 1})->Args({256 << 10, 100})->Args({4 << 20, 1})->Args({4 << 20, 10});
-  bench->UseManualTime()->MinTime(1.0);
+  bench->UseManualTime()->MinTime(1.0)->Setup(Meeting::Prepare);
 }
 void FourClients(benchmark::internal::Benchmark* bench) {
   bench->Args({256 << 10, 100})->Args({4 << 20, 10})->Threads(4)->UseManualTime()->MinTime(1.0);
-  bench->Setup([](const benchmark::State&) { BytesDaemon(); });  // A process ends with the thread that made it.
+  bench->Setup([](const benchmark::State& state) {
+    BytesDaemon();  // A process ends with the thread that made it.
+    Meeting::Prepare(state);
+  });
 }
 BENCHMARK(Put)->Apply(Sizes);
 BENCHMARK(Get)->Apply(Sizes);

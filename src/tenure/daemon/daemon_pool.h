@@ -39,8 +39,8 @@ struct DaemonPoolOptions {
 class DaemonPool final : public store::Pool {
  public:
   // Connects once, so that a wrong path is known at start: InvalidArgument names the option, Unavailable the socket
-  // that nobody serves, FailedPrecondition both versions. `clock` counts leases and outlives the pool; waiting is
-  // measured with the machine's.
+  // that nobody serves, PermissionDenied the user, FailedPrecondition both versions. `clock` counts leases and outlives
+  // the pool; waiting is measured with the machine's.
   static absl::StatusOr<std::unique_ptr<DaemonPool>> Connect(const DaemonPoolOptions& options, const Clock& clock);
   ~DaemonPool() override;
 

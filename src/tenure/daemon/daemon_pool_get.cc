@@ -24,7 +24,6 @@ class DaemonPool::GetCall {
   // Gets objects from `first` on and returns how many.
   absl::StatusOr<size_t> RunWindow(size_t first);
   absl::StatusOr<KeyAnswer> Copy(LiveSession& session, size_t at, const PinnedPlace& place);
-  absl::Status RemoveCorrupt(const std::vector<store::ObjectKey>& keys);
 
   Internals& internals_;
   const std::span<const GetObject> objects_;
@@ -70,14 +69,19 @@ absl::StatusOr<size_t> DaemonPool::GetCall::RunWindow(size_t first) {
   if (reply_.places.size() != keys.size()) {
     return session->client->Break("the daemon's places do not fit what was asked");
   }
-  std::vector<store::ObjectKey> corrupt;
+  UnpinRequest unpin{.batch = reply_.batch, .corrupt = {}};
   for (size_t i = 0; i < keys.size(); ++i) {
     TENURE_ASSIGN_OR_RETURN(answers_[first + i], Copy(*session, first + i, reply_.places[i]));
     const bool pinned = reply_.places[i].answer == KeyAnswer::kPresent;
-    if (pinned && answers_[first + i] == KeyAnswer::kAbsent) corrupt.push_back(keys[i]);
+    if (pinned && answers_[first + i] == KeyAnswer::kAbsent) unpin.corrupt.push_back(static_cast<uint32_t>(i));
   }
-  internals_.Tell(*session, UnpinRequest{.batch = reply_.batch});
-  if (!corrupt.empty()) RemoveCorrupt(corrupt).IgnoreError();  // Its answer is a miss in any case.
+  // A daemon that ends gives its pages back, but closes the sockets first. A digest is of what was read, not of what
+  // was copied a moment later; with the socket still open both were the object.
+  if (session->client->HungUp()) {
+    std::fill_n(answers_.begin() + static_cast<ptrdiff_t>(first), keys.size(), KeyAnswer::kUnavailable);
+    return session->client->Break("the daemon has ended or cut this client off");
+  }
+  internals_.Tell(*session, unpin);
   return keys.size();
 }
 
@@ -92,12 +96,6 @@ absl::StatusOr<KeyAnswer> DaemonPool::GetCall::Copy(LiveSession& session, size_t
   const uint64_t digest = store::ScatterWithDigest(internals_.namespaces.SeedOf(objects_[at].key),
                                                    memory.data() + place.offset, objects_[at].segments);
   return digest == place.digest ? KeyAnswer::kPresent : KeyAnswer::kAbsent;
-}
-
-absl::Status DaemonPool::GetCall::RemoveCorrupt(const std::vector<store::ObjectKey>& keys) {
-  RemoveRequest request{.reason = RemoveReason::kDigestFailed, .keys = {}};
-  RemoveReply reply;
-  return internals_.AskKeys(keys, request, reply).status();
 }
 
 absl::Status DaemonPool::Get(std::span<const GetObject> objects, std::span<KeyAnswer> answers) {

@@ -112,7 +112,7 @@ void DaemonPool::PutCall::ChooseRound(int64_t window_bytes) {
 }
 
 absl::Status DaemonPool::PutCall::Reserve(LiveSession& session) {
-  const absl::Status status =
+  absl::Status status =
       internals_.InTurn(session, [&](MonotonicTime deadline) ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
         reserve_.objects.clear();
         for (const size_t at : round_) {

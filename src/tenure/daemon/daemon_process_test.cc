@@ -267,7 +267,7 @@ TEST_F(DaemonProcessTest, OtherUserIsRefusedThoughTheSocketIsOpen) {
   constexpr uid_t kOther = 65'534;
   TestProcess client([&](const TestProcess::Line&) {
     if (setgid(kOther) != 0 || setuid(kOther) != 0) return 0;
-    return ClientSession::Connect(path_, kTestPatience).ok() ? 2 : 0;
+    return absl::IsPermissionDenied(ClientSession::Connect(path_, kTestPatience).status()) ? 0 : 2;
   });
   StartDaemon();
   ASSERT_EQ(chmod(folder_.File("").c_str(), 0755), 0);

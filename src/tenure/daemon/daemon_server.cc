@@ -14,6 +14,7 @@
 #include "tenure/base/check.h"
 #include "tenure/base/log.h"
 #include "tenure/base/status.h"
+#include "tenure/daemon/look_again.h"
 
 namespace tenure::daemon {
 namespace {
@@ -87,8 +88,11 @@ absl::Status DaemonServer::Listen() {
 
 absl::Status DaemonServer::Run() {
   std::array<epoll_event, kEventsMax> events{};
+  LookAgain look(real_clock_);
   while (const std::optional<int> wait_ms = NextWait()) {
-    const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax, *wait_ms);
+    const bool sleeps = *wait_ms != 0 && !look.Worthwhile();
+    const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax, sleeps ? *wait_ms : 0);
+    if (count > 0) look.Begin();
     if (count < 0 && errno != EINTR) return Unavailable("waiting for clients failed: {}", std::strerror(errno));
     MutexLock lock(mutex_);
     const std::set<uint64_t> busy = busy_;
@@ -98,7 +102,7 @@ absl::Status DaemonServer::Run() {
     }
   }
   MutexLock lock(mutex_);
-  clients_.clear();
+  clients_.clear();  // In this order: while a client's socket stands, its copies are of the objects.
   memory_.GiveBackPages();
   return absl::OkStatus();
 }
@@ -140,11 +144,30 @@ void DaemonServer::Accept() {
   }
 }
 
+// Tells why, if the socket takes that at once.
+void DaemonServer::Refuse(const FileDescriptor& socket, ErrorCode code, std::string text) {
+  ++totals_.clients_refused_total;
+  std::vector<std::byte> frame;
+  AppendFrame(ErrorReply{.code = code, .text = std::move(text)}, 0, frame);
+  if (send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;  // It is gone already.
+}
+
 void DaemonServer::Welcome(FileDescriptor socket) {
   absl::StatusOr<Peer> peer = PeerOf(socket.get());
-  const bool full = clients_.size() >= static_cast<size_t>(options_.clients_max);
-  if (!peer.ok() || full || !MayConnect(socket.get(), *peer, listening_.options().group)) {
+  if (!peer.ok()) {
     ++totals_.clients_refused_total;
+    return;
+  }
+  if (!MayConnect(socket.get(), *peer, listening_.options().group)) {
+    Refuse(socket, ErrorCode::kNotPermitted,
+           fmt::format("user {} may not use this daemon; run the client as the daemon's user or as a member of its "
+                       "--group",
+                       peer->uid));
+    return;
+  }
+  if (clients_.size() >= static_cast<size_t>(options_.clients_max)) {
+    Refuse(socket, ErrorCode::kUnavailable,
+           fmt::format("{} clients are connected, the most that the daemon takes (--clients-max)", clients_.size()));
     return;
   }
   const uint64_t id = next_id_++;
@@ -232,13 +255,6 @@ DaemonStats DaemonServer::Stats() const {
     stats.leased_keys += holdings.leased_keys();
     stats.unsent_bytes += Bytes(static_cast<int64_t>(client.connection->unsent_bytes()));
   }
-  return stats;
-}
-
-store::PoolStats DaemonServer::PoolStats() const {
-  store::PoolStats stats = pool_.Stats();
-  MutexLock lock(mutex_);
-  stats.checksum_failures_total += state_.checksum_failures_total;
   return stats;
 }
 

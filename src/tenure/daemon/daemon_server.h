@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,7 +55,7 @@ class DaemonServer {
 
   // Any thread.
   DaemonStats Stats() const;
-  store::PoolStats PoolStats() const;
+  store::PoolStats PoolStats() const { return pool_.Stats(); }
 
  private:
   DaemonServer(const DaemonServerOptions& options, store::EmbeddedPool& pool, SharedMemory memory,
@@ -68,6 +69,7 @@ class DaemonServer {
   absl::Status Add(int fd, uint32_t events, uint64_t token);
   void HandleEvent(uint64_t token, uint32_t events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Refuse(const FileDescriptor& socket, ErrorCode code, std::string text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Welcome(FileDescriptor socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(uint64_t id, uint32_t events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

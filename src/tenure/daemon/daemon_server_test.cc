@@ -267,7 +267,9 @@ TEST_F(DaemonServerTest, ClientsAboveTheMaximumAreRefused) {
   Start(options);
   auto first = Session();
   const auto second = Session();
-  EXPECT_FALSE(ClientSession::Connect(path_, kTestPatience).ok());
+  const absl::Status refused = ClientSession::Connect(path_, kTestPatience).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << "so that it is tried again";
+  EXPECT_NE(Message(refused).find("--clients-max"), std::string_view::npos) << refused;
   EXPECT_EQ(daemon_->server().Stats().clients_refused_total, 1);
   first.reset();
   EXPECT_TRUE(Eventually([&] { return ClientSession::Connect(path_, kTestPatience).ok(); }));

@@ -227,6 +227,9 @@ DaemonSession::Next DaemonSession::Pin(std::span<const std::byte> body) {
 DaemonSession::Next DaemonSession::Unpin(std::span<const std::byte> body) {
   UnpinRequest unpin;
   if (!DecodeBody(body, unpin)) return Malformed("unpin");
+  for (const uint32_t ordinal : unpin.corrupt) {
+    if (const store::PinnedObject* pin = holdings_.FindPin(unpin.batch, ordinal)) pool_.RemoveCorrupt(*pin);
+  }
   holdings_.Unpin(unpin.batch);
   return Next::kGoOn;
 }
@@ -237,9 +240,6 @@ DaemonSession::Next DaemonSession::Remove(std::span<const std::byte> body) {
   RemoveReply reply;
   reply.answers.assign(remove.keys.size(), KeyAnswer::kAbsent);
   if (absl::Status status = pool_.Remove(remove.keys, reply.answers); !status.ok()) return Refuse(status);
-  if (remove.reason == RemoveReason::kDigestFailed) {
-    state_.checksum_failures_total += static_cast<int64_t>(remove.keys.size());
-  }
   return Answer(reply);
 }
 
@@ -254,9 +254,7 @@ DaemonSession::Next DaemonSession::Clear(std::span<const std::byte> body) {
 DaemonSession::Next DaemonSession::Stats(std::span<const std::byte> body) {
   StatsRequest request;
   if (!DecodeBody(body, request)) return Malformed("stats");
-  StatsReply reply{.stats = pool_.Stats()};
-  reply.stats.checksum_failures_total += state_.checksum_failures_total;
-  return Answer(reply);
+  return Answer(StatsReply{.stats = pool_.Stats()});
 }
 
 }  // namespace tenure::daemon

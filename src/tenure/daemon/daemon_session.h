@@ -28,9 +28,8 @@ struct DaemonState {
   bool draining = false;  // Nothing new is handed out; what is held may be finished.
 
   int64_t messages_total = 0;
-  int64_t errors_total = 0;             // Answers of kind error.
-  int64_t held_refusals_total = 0;      // Objects refused because their client holds too much.
-  int64_t checksum_failures_total = 0;  // As clients report them.
+  int64_t errors_total = 0;         // Answers of kind error.
+  int64_t held_refusals_total = 0;  // Objects refused because their client holds too much.
 };
 
 class DaemonSession {

@@ -134,9 +134,29 @@ TEST_F(DaemonSessionTest, PinsAboveTheMaximumAreUnavailable) {
   EXPECT_EQ(pins.places[4].answer, KeyAnswer::kUnavailable);
   EXPECT_EQ(pins.places[5].answer, KeyAnswer::kAbsent);
   EXPECT_EQ(pool_->Stats().held.pinned, 4);
-  Tell(UnpinRequest{.batch = pins.batch});
+  Tell(UnpinRequest{.batch = pins.batch, .corrupt = {}});
   EXPECT_EQ(pool_->Stats().held.pinned, 0);
   EXPECT_EQ(session_->holdings().held_bytes(), Bytes(0));
+}
+
+TEST_F(DaemonSessionTest, ObjectWhoseDigestFailedIsRemovedOnce) {
+  Store(0);
+  Store(1);
+  PinReply first;
+  PinReply second;
+  ASSERT_TRUE(Ask(*session_, PinRequest{.keys = {Key(0), Key(1)}}, first));
+  ASSERT_TRUE(Ask(*session_, PinRequest{.keys = {Key(0)}}, second));
+  Tell(UnpinRequest{.batch = first.batch, .corrupt = {0, 7, 4'000'000'000u}});
+  ProbeReply probe;
+  ASSERT_TRUE(Ask(*session_, ProbeRequest{.keys = {Key(0), Key(1)}}, probe));
+  EXPECT_EQ(probe.answers[0], KeyAnswer::kAbsent);
+  EXPECT_EQ(probe.answers[1], KeyAnswer::kPresent);
+  Store(0);
+  Tell(UnpinRequest{.batch = second.batch, .corrupt = {0}});
+  Tell(UnpinRequest{.batch = second.batch, .corrupt = {0}});
+  ASSERT_TRUE(Ask(*session_, ProbeRequest{.keys = {Key(0)}}, probe));
+  EXPECT_EQ(probe.answers[0], KeyAnswer::kPresent) << "the good object that was put after the bad one";
+  EXPECT_EQ(pool_->Stats().checksum_failures_total, 2) << "two readers found it";
 }
 
 TEST_F(DaemonSessionTest, LeasedKeysHaveAMaximumThatLeasesRunOutOf) {

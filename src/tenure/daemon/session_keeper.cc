@@ -19,11 +19,6 @@ namespace {
 
 constexpr size_t kPopulateStepBytes = size_t{32} << 20;  // A few milliseconds.
 
-bool HungUp(const ClientSession& session) {
-  pollfd watched{.fd = session.fd(), .events = POLLRDHUP, .revents = 0};
-  return poll(&watched, 1, 0) > 0;
-}
-
 }  // namespace
 
 void SessionKeeper::Signal::Wake() const {
@@ -113,7 +108,7 @@ void SessionKeeper::Run() {
 
 void SessionKeeper::Watch(const LiveSession& session) {
   while (!signal_->stop.load() && !session.client->broken()) {
-    if (HungUp(*session.client)) break;
+    if (session.client->HungUp()) break;
     Wait(session.client->fd(), absl::InfiniteDuration());
   }
   if (!signal_->stop.load()) {
@@ -124,9 +119,9 @@ void SessionKeeper::Watch(const LiveSession& session) {
 void SessionKeeper::Populate(LiveSession& session) {
   const std::span<std::byte> memory = session.client->memory();
   for (size_t done = 0; done < memory.size(); done += kPopulateStepBytes) {
-    if (signal_->stop.load() || session.client->broken() || HungUp(*session.client)) return;
+    if (signal_->stop.load() || session.client->broken() || session.client->HungUp()) return;
     const size_t step = std::min(kPopulateStepBytes, memory.size() - done);
-    if (madvise(memory.data() + done, step, MADV_POPULATE_WRITE) != 0) return;  // Then they come with their first use.
+    if (madvise(memory.data() + done, step, MADV_POPULATE_READ) != 0) return;  // Then they come with their first use.
   }
 }
 

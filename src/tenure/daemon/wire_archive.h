@@ -37,16 +37,22 @@ class WireWriter {
       out_.insert(out_.end(), bytes, bytes + sizeof bytes);
     }
   }
-  void Number(Bytes value) { Number(value.value()); }
+  template <typename Tag>
+  void Number(Quantity<Tag> value) {
+    Number(value.value());
+  }
 
   void Text(const std::string& text, size_t /*bytes_max*/) {
     Number(static_cast<uint16_t>(text.size()));
     Raw(std::as_bytes(std::span(text)));
   }
+  void Hash(const kv::BlockHash& hash) {
+    Number(static_cast<uint8_t>(hash.size()));
+    Raw(std::as_bytes(hash.bytes()));
+  }
   void Key(const kv::ObjectKey& key) {
     Number(key.name_space.value());
-    Number(static_cast<uint8_t>(key.hash.size()));
-    Raw(std::as_bytes(key.hash.bytes()));
+    Hash(key.hash);
   }
   // `each(archive, item)` writes one item.
   template <typename T, typename Each>
@@ -83,10 +89,11 @@ class WireReader {
       value = static_cast<T>(number);
     }
   }
-  void Number(Bytes& value) {
+  template <typename Tag>
+  void Number(Quantity<Tag>& value) {
     int64_t number = 0;
     Number(number);
-    value = Bytes(number);
+    value = Quantity<Tag>(number);
   }
 
   void Text(std::string& text, size_t bytes_max) {
@@ -96,16 +103,19 @@ class WireReader {
     const std::span<const std::byte> bytes = Take(size);
     text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  void Key(kv::ObjectKey& key) {
-    uint32_t name_space = 0;
+  void Hash(kv::BlockHash& hash) {
     uint8_t size = 0;
-    Number(name_space);
     Number(size);
     if (size != 16 && size != 32) failed_ = true;
     const std::span<const std::byte> bytes = Take(size);
     if (failed_) return;
-    key.name_space = kv::NamespaceId(name_space);
-    key.hash = kv::BlockHash::FromTrusted({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    hash = kv::BlockHash::FromTrusted({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  }
+  void Key(kv::ObjectKey& key) {
+    uint32_t name_space = 0;
+    Number(name_space);
+    Hash(key.hash);
+    if (!failed_) key.name_space = kv::NamespaceId(name_space);
   }
   // Each item takes at least `item_bytes_min` bytes, which is at least 1.
   template <typename T, typename Each>

@@ -36,6 +36,8 @@ absl::Status ToStatus(const ErrorReply& error) {
       return Unavailable("{}", error.text);
     case ErrorCode::kUnsupported:
       return absl::UnimplementedError(error.text);
+    case ErrorCode::kNotPermitted:
+      return absl::PermissionDeniedError(error.text);
     case ErrorCode::kVersion:
     case ErrorCode::kProtocol:
       return FailedPrecondition("{}", error.text);

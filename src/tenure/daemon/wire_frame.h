@@ -65,10 +65,11 @@ absl::StatusOr<std::optional<FrameHeader>> ParseHeader(std::span<const std::byte
 enum class ErrorCode : uint8_t {
   kInvalidArgument = 1,
   kResourceExhausted = 2,
-  kUnavailable = 3,  // The daemon is about to end.
-  kUnsupported = 4,  // This minor version does not know the message.
-  kVersion = 5,      // Another major version. The connection ends.
-  kProtocol = 6,     // Malformed, or out of turn. The connection ends.
+  kUnavailable = 3,   // The daemon is about to end.
+  kUnsupported = 4,   // This minor version does not know the message.
+  kVersion = 5,       // Another major version. The connection ends.
+  kProtocol = 6,      // Malformed, or out of turn. The connection ends.
+  kNotPermitted = 7,  // This user may not connect. The connection ends.
 };
 
 struct ErrorReply {

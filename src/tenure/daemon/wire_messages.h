@@ -171,22 +171,23 @@ struct PinReply {
 struct UnpinRequest {
   static constexpr uint16_t kType = static_cast<uint16_t>(MessageType::kUnpin);
   uint64_t batch = 0;
+  // Places in the batch whose bytes did not have their digest: those very objects are removed, whatever lies under
+  // their keys by now.
+  std::vector<uint32_t> corrupt;
 
   template <typename Self, typename Archive>
   static void Fields(Self& self, Archive& archive) {
     archive.Number(self.batch);
+    NumberFields(archive, self.corrupt, 4);
   }
 };
 
-enum class RemoveReason : uint8_t { kAsked = 0, kDigestFailed = 1 };
 struct RemoveRequest {
   static constexpr uint16_t kType = static_cast<uint16_t>(MessageType::kRemove);
-  RemoveReason reason = RemoveReason::kAsked;
   std::vector<store::ObjectKey> keys;
 
   template <typename Self, typename Archive>
   static void Fields(Self& self, Archive& archive) {
-    archive.Number(self.reason);
     KeyFields(archive, self.keys);
   }
 };

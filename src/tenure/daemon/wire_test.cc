@@ -176,21 +176,22 @@ TEST(WireGolden, PutAndGet) {
             "1000000000000000"
             "0200000000000000"
             "0100000000000000");
-  EXPECT_EQ(Frame(UnpinRequest{.batch = 4}),
-            "08000000"
+  EXPECT_EQ(Frame(UnpinRequest{.batch = 4, .corrupt = {2}}),
+            "10000000"
             "0a00"
             "0000"
             "01000000"
-            "0400000000000000");
+            "0400000000000000"
+            "01000000"
+            "02000000");
 }
 
 TEST(WireGolden, TheRest) {
-  EXPECT_EQ(Frame(RemoveRequest{.reason = RemoveReason::kDigestFailed, .keys = {}}),
-            "05000000"
+  EXPECT_EQ(Frame(RemoveRequest()),
+            "04000000"
             "0b00"
             "0000"
             "01000000"
-            "01"
             "00000000");
   EXPECT_EQ(Frame(ClearRequest{.one_namespace = 1, .name_space = 6}),
             "05000000"
