@@ -13,7 +13,7 @@
 #include "tenure/cli/serve_options.h"
 #include "tenure/daemon/daemon_server.h"
 #include "tenure/daemon/exposition.h"
-#include "tenure/store/maintenance_thread.h"
+#include "tenure/daemon/pool_host.h"
 
 namespace tenure::cli {
 namespace {
@@ -58,41 +58,30 @@ void RaiseFileLimit() {
 }
 
 absl::Status Serve(const ServeOptions& options) {
-  const MonotonicClock clock;
-  // The path first: a second daemon must be refused before it takes memory.
-  TENURE_ASSIGN_OR_RETURN(daemon::ListeningSocket socket,
-                          daemon::ListeningSocket::Bind({.path = options.socket, .group = options.group}));
-  store::EmbeddedPoolOptions pool_options;
-  pool_options.capacity = options.memory;
-  pool_options.slab_bytes = options.slab_bytes;
-  pool_options.mode = options.mode;
-  pool_options.memory = store::MemoryKind::kVirtual;  // The bytes lie in the shared memory, at the same offsets.
-  TENURE_ASSIGN_OR_RETURN(const std::unique_ptr<store::EmbeddedPool> pool,
-                          store::EmbeddedPool::Create(pool_options, clock));
-  TENURE_ASSIGN_OR_RETURN(daemon::SharedMemory memory,
-                          daemon::SharedMemory::Create({.size = options.memory, .huge_pages = options.huge_pages}));
-  const daemon::DaemonServerOptions server_options{.closed = options.mode == store::PoolMode::kClosed,
-                                                   .object_bytes_max = options.slab_bytes,
-                                                   .held_bytes_max = options.held_bytes_max,
-                                                   .clients_max = options.clients_max,
-                                                   .drain_timeout = options.drain_timeout};
-  TENURE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<daemon::DaemonServer> server,
-      daemon::DaemonServer::Create(server_options, *pool, std::move(memory), std::move(socket), clock));
+  TENURE_ASSIGN_OR_RETURN(const std::unique_ptr<daemon::PoolHost> host,
+                          daemon::PoolHost::Create({.socket = options.socket,
+                                                    .memory = options.memory,
+                                                    .slab_bytes = options.slab_bytes,
+                                                    .mode = options.mode,
+                                                    .group = options.group,
+                                                    .huge_pages = options.huge_pages,
+                                                    .held_bytes_max = options.held_bytes_max,
+                                                    .clients_max = options.clients_max,
+                                                    .drain_timeout = options.drain_timeout}));
+  daemon::DaemonServer& server = host->server();
   std::unique_ptr<daemon::HttpEndpoint> http;  // Ends before the server that it shows.
   if (options.metrics.has_value()) {
     TENURE_ASSIGN_OR_RETURN(http,
                             daemon::HttpEndpoint::Start(
                                 "--metrics", *options.metrics,
-                                {.metrics = [&server] { return daemon::Expose(server->PoolStats(), server->Stats()); },
-                                 .healthy = [&server] { return server->Stats().draining == 0; }}));
+                                {.metrics = [&server] { return daemon::Expose(server.PoolStats(), server.Stats()); },
+                                 .healthy = [&server] { return server.Stats().draining == 0; }}));
   }
-  const StopOnSignal stop(*server);
-  const store::MaintenanceThread maintenance(*pool);
-  TENURE_RETURN_IF_ERROR(server->Listen());
+  const StopOnSignal stop(server);
+  TENURE_RETURN_IF_ERROR(server.Listen());
   LogInfo("serve: {} MiB on {}{}", options.memory.value() >> 20, options.socket,
           http != nullptr ? fmt::format(", metrics on port {}", http->port()) : "");
-  return server->Run();
+  return server.Run();
 }
 
 }  // namespace
