@@ -158,8 +158,9 @@ absl::StatusOr<bool> Lookup::LeaseHit(const HashSource& hashes, const kv::Hit& h
   result.cost.keys_leased = 0;
   const std::span<const kv::GroupHash> pairs(pairs_);
   if (!in_batches) return LeasePairs(hashes, pairs, result);
-  size_t end = unordered + BatchSize(pairs.subspan(unordered));
-  for (size_t begin = 0; begin < pairs.size(); begin = end, end += BatchSize(pairs.subspan(end))) {
+  for (size_t begin = 0, end = unordered; begin < pairs.size(); begin = end) {
+    const auto found = static_cast<size_t>(result.cost.keys_leased);
+    end += BatchSize(pairs.subspan(end), std::clamp(found, kLeaseBatchKeys, kLeaseBatchKeysMax));
     TENURE_ASSIGN_OR_RETURN(const bool complete, LeasePairs(hashes, pairs.subspan(begin, end - begin), result));
     if (!complete) return false;
   }
@@ -182,11 +183,10 @@ absl::StatusOr<bool> Lookup::LeasePairs(const HashSource& hashes, std::span<cons
   return complete;
 }
 
-size_t Lookup::BatchSize(std::span<const kv::GroupHash> pairs) const {
+size_t Lookup::BatchSize(std::span<const kv::GroupHash> pairs, size_t keys_max) const {
   size_t keys = 0;
   size_t count = 0;
-  for (; count < pairs.size() && (count == 0 || keys < kLeaseBatchKeys); ++count)
-    keys += batch_.RanksOf(pairs[count].group);
+  for (; count < pairs.size() && (count == 0 || keys < keys_max); ++count) keys += batch_.RanksOf(pairs[count].group);
   return count;
 }
 

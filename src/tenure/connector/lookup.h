@@ -86,8 +86,10 @@ class Lookup {
  public:
   static constexpr int kTailFirstRoundsMax = 6;
   static constexpr int kExhaustiveRoundsMax = 2;
-  // Keys in one lease call on a chain of an independent pool; a call with an absence is the last.
-  static constexpr size_t kLeaseBatchKeys = 1024;
+  // Keys of a chain in the first lease call on an independent pool; each later call asks for as many as all before it
+  // have found, and a call with an absence is the last: after the first, no more is leased in vain than stands.
+  static constexpr size_t kLeaseBatchKeys = 2048;
+  static constexpr size_t kLeaseBatchKeysMax = 8192;  // A key costs a Mooncake master a third more in longer calls.
   // Longer prompts are refused as errors.
   static constexpr int64_t kHashesMax = int64_t{1} << 24;
 
@@ -113,8 +115,8 @@ class Lookup {
   // True: every key of the hit's load set is leased. False: the search has learnt which are not.
   absl::StatusOr<bool> LeaseHit(const HashSource& hashes, const kv::Hit& hit, bool in_batches, LookupResult& result);
   absl::StatusOr<bool> LeasePairs(const HashSource& hashes, std::span<const kv::GroupHash> pairs, LookupResult& result);
-  // How many of `pairs`, at least one, make up to kLeaseBatchKeys keys.
-  size_t BatchSize(std::span<const kv::GroupHash> pairs) const;
+  // How many of `pairs`, at least one, make up to `keys_max` keys.
+  size_t BatchSize(std::span<const kv::GroupHash> pairs, size_t keys_max) const;
   void AddLoads(kv::GroupIndex group, const kv::Hit& hit);
   void Account(const LookupResult& result);
 

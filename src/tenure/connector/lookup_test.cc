@@ -293,16 +293,43 @@ TEST(ClosedPoolLookup, LeasesOneKeyForAWholeChain) {
   EXPECT_FALSE(prompt.pool().Evict(prompt.Key({kv::GroupIndex(0), kv::HashIndex(0)}, 1)));
 }
 
-TEST(IndependentPoolLookup, LeasesAChainInBatchesThatStopAtTheFirstAbsence) {
+// Keys asked in each lease call, in order.
+std::vector<size_t> LeaseCallSizes(PromptPool& prompt) {
+  std::vector<size_t> sizes;
+  for (const FakePool::Record& record : prompt.pool().records()) {
+    if (record.call == Call::kLease) sizes.push_back(record.keys.size());
+  }
+  return sizes;
+}
+
+TEST(IndependentPoolLookup, LeasesAChainInCallsThatGrowWithWhatStands) {
   const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
-  PromptPool prompt(config, 5000, {1}, /*closed=*/false);
-  std::set<int64_t> present = Range(5000);
-  present.erase(1500);
-  prompt.Insert({5000, {present}});
-  const LookupResult result = prompt.Find(kTailFirst, 80'001);
-  EXPECT_EQ(result.hit.length, Tokens(1500 * 16));
+  PromptPool prompt(config, 25'000, {1}, /*closed=*/false);
+  prompt.Insert({25'000, {Range(25'000)}});
+  const LookupResult result = prompt.Find(kTailFirst, 400'001);
+  EXPECT_EQ(result.hit.length, Tokens(400'000));
+  EXPECT_THAT(LeaseCallSizes(prompt), ::testing::ElementsAre(2048, 2048, 4096, 8192, 8192, 424));
+}
+
+TEST(IndependentPoolLookup, LeasesTheChainOf32kTokensInOneCall) {
+  const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
+  PromptPool prompt(config, 2048, {1}, /*closed=*/false);
+  prompt.Insert({2048, {Range(2048)}});
+  const LookupResult result = prompt.Find(kTailFirst, 32'769);
+  EXPECT_EQ(result.cost.probe_calls, 1);
+  EXPECT_EQ(result.cost.lease_calls, 1);
+}
+
+TEST(IndependentPoolLookup, LeasesNoMoreOfAChainAfterItsFirstAbsence) {
+  const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
+  PromptPool prompt(config, 20'000, {1}, /*closed=*/false);
+  std::set<int64_t> present = Range(20'000);
+  present.erase(5000);
+  prompt.Insert({20'000, {present}});
+  const LookupResult result = prompt.Find(kTailFirst, 320'001);
+  EXPECT_EQ(result.hit.length, Tokens(5000 * 16));
   EXPECT_EQ(result.outcome, LookupOutcome::kShorterHit);
-  EXPECT_EQ(result.cost.keys_leased_total, 2048 + 1500);
+  EXPECT_THAT(LeaseCallSizes(prompt), ::testing::ElementsAre(2048, 2048, 4096, 2048, 2048, 904));
   EXPECT_EQ(result.cost.chain_restarts, 1);
   EXPECT_EQ(result.cost.keys_probed, 1) << "the lease tells where the chain ends";
   EXPECT_EQ(prompt.UnheldLoads(result.hit), 0);

@@ -1,6 +1,7 @@
 #include "tenure/kv/block_hash.h"
 
 #include "tenure/base/status.h"
+#include "tenure/kv/hex.h"
 
 namespace tenure::kv {
 namespace {
@@ -38,13 +39,8 @@ absl::StatusOr<BlockHash> BlockHash::FromHex(std::string_view what, std::string_
 }
 
 std::string BlockHash::ToHex() const {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  hex.reserve(size_ * 2u);
-  for (const uint8_t byte : bytes()) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
+  std::string hex(size_ * 2u, '\0');
+  WriteHex(bytes(), hex.data());
   return hex;
 }
 

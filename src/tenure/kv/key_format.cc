@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tenure/base/status.h"
+#include "tenure/kv/hex.h"
 
 namespace tenure::kv {
 namespace {
@@ -48,7 +49,13 @@ std::string NamespacePrefix(const KeyNames& names, const KeyRank& rank, GroupInd
 }
 
 std::string KeyText(std::string_view namespace_prefix, const BlockHash& hash) {
-  return fmt::format("{}{}", namespace_prefix, hash.ToHex());
+  std::string text(KeyTextSize(namespace_prefix, hash), '\0');
+  WriteKeyText(namespace_prefix, hash, text.data());
+  return text;
+}
+
+void WriteKeyText(std::string_view namespace_prefix, const BlockHash& hash, char* text) {
+  WriteHex(hash.bytes(), std::copy(namespace_prefix.begin(), namespace_prefix.end(), text));
 }
 
 std::string MooncakeGroupId(const KeyNames& names, const BlockHash& hash) {

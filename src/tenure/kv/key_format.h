@@ -42,6 +42,11 @@ struct KeyRank {
 // All of a key but the hash, with the last '@'.
 std::string NamespacePrefix(const KeyNames& names, const KeyRank& rank, GroupIndex group);
 std::string KeyText(std::string_view namespace_prefix, const BlockHash& hash);
+// The same into memory of the caller, KeyTextSize characters.
+void WriteKeyText(std::string_view namespace_prefix, const BlockHash& hash, char* text);
+inline size_t KeyTextSize(std::string_view namespace_prefix, const BlockHash& hash) {
+  return namespace_prefix.size() + 2 * hash.size();
+}
 
 // Mooncake's own "group id": one for all ranks and groups of a hash, so a lease on one of them is a lease on all.
 std::string MooncakeGroupId(const KeyNames& names, const BlockHash& hash);
