@@ -6,12 +6,16 @@ master in its own process on loopback. Tenure: `store_bench`, the pool in the pr
 
 import argparse
 import os
+import pathlib
+import signal
 import statistics
 import subprocess
 import sys
 import time
 
 from bench_store import KEYS, MIB, Mooncake, embedded_pool_figures, row_label
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
 
 ROUNDS = 3
 LAST_ROUND_STARTS_S = 140  # On a busy machine fewer rounds are run and said so; the caller stops all at 300 s.
@@ -34,21 +38,25 @@ def print_table(mooncake, tenure, rounds, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--master", required=True, help="address of a running mooncake_master, host:port")
     parser.add_argument("--store-bench", required=True, help="path of Tenure's store_bench")
-    parser.add_argument("--log", required=True, help="file for what Mooncake's client writes on standard error")
+    parser.add_argument("--work", required=True, type=pathlib.Path, help="folder for the logs of Mooncake's master and client")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that the master is ended.
+    client_log = arguments.work / "client.log"
 
     # Mooncake's client logs to both standard streams; ours stay readable.
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    log = os.open(arguments.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    log = os.open(client_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     errors = os.dup(2)
     os.dup2(log, 1)
     os.dup2(log, 2)
 
+    from mooncake_processes import Master
+
     mooncake, tenure = {}, {}
+    master = Master(arguments.work)
     try:
-        peer = Mooncake(arguments.master, 3 * 1024 * MIB, WORKING_SET_BYTES)
+        peer = Mooncake(master.address, 3 * 1024 * MIB, WORKING_SET_BYTES)
         start = time.monotonic()
         rounds = 0
         while rounds < ROUNDS and time.monotonic() - start < LAST_ROUND_STARTS_S:
@@ -60,8 +68,10 @@ def main():
                 tenure.setdefault(key, []).append(value)
         peer.store.close()
     except (RuntimeError, subprocess.CalledProcessError) as error:
-        os.write(errors, f"bench-peers: {error}; Mooncake's own log is {arguments.log}\n".encode())
+        os.write(errors, f"bench-peers: {error}; Mooncake's own log is {client_log}\n".encode())
         return 1
+    finally:
+        master.stop()
     print_table(mooncake, tenure, rounds, out)
     return 0
 

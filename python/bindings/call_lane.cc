@@ -59,17 +59,23 @@ CallLane::CallLane(std::string name) : shared_(std::make_shared<Shared>()) {
   thread_ = std::thread([shared = shared_] { Serve(shared); });
 }
 
-CallLane::~CallLane() {
+void CallLane::Stop() {
+  std::call_once(stop_once_, [this] { StopOnce(); });
+}
+
+void CallLane::StopOnce() {
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
   shared_->work.notify_all();
-  const bool ended = shared_->ended.wait_for(lock, kStopGrace, [this] { return shared_->stopped; });
+  shared_->ended.notify_all();
+  // Who waits for a late call has waited its deadline out already.
+  const bool is_late = shared_->running != nullptr && shared_->running->abandoned;
+  const bool ended = !is_late && shared_->ended.wait_for(lock, kStopGrace, [this] { return shared_->stopped; });
   lock.unlock();
   if (ended) {
     thread_.join();
   } else {
-    LogWarning("{}: a call still blocks after {} s at the end of the pool; its thread is left behind", shared_->name,
-               kStopGrace.count());
+    LogWarning("{}: a call still blocks at the end of the pool; its thread is left behind", shared_->name);
     KeepQuietAtTheEnd();
     thread_.detach();
   }
@@ -80,20 +86,24 @@ absl::Status CallLane::Run(absl::Duration timeout, std::function<absl::Status()>
   auto waiting = std::make_shared<Waiting>();
   waiting->call = std::move(call);
   std::unique_lock lock(shared_->mutex);
+  if (shared_->stopping) return Unavailable("{}: the pool is closed", shared_->name);
   if (shared_->queue.size() >= kWaitingMax) {
     return Unavailable("{}: {} calls wait already; the store does not keep up", shared_->name, kWaitingMax);
   }
   shared_->queue.push_back(waiting);
   shared_->work.notify_one();
-  const bool done =
-      shared_->ended.wait_until(lock, deadline, [&waiting] { return waiting->stage == Waiting::Stage::kDone; });
-  if (done) return waiting->status;
+  const auto is_over = [this, &waiting] {
+    return waiting->stage == Waiting::Stage::kDone || (shared_->stopping && waiting->stage == Waiting::Stage::kQueued);
+  };
+  const bool over = shared_->ended.wait_until(lock, deadline, is_over);
+  if (waiting->stage == Waiting::Stage::kDone) return waiting->status;
   waiting->abandoned = true;
   // What a call that never began holds is free now; a running one keeps what it uses.
   std::function<absl::Status()> dropped;
   if (waiting->stage == Waiting::Stage::kQueued) dropped.swap(waiting->call);
   lock.unlock();
   dropped = nullptr;
+  if (over) return Unavailable("{}: the pool is closed", shared_->name);
   return Unavailable("{}: no answer within {} s; it counts as a miss", shared_->name, absl::ToDoubleSeconds(timeout));
 }
 

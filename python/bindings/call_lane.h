@@ -27,14 +27,18 @@ class CallLane {
   static constexpr size_t kWaitingMax = 256;
 
   explicit CallLane(std::string name);
-  // Waits at most `kStopGrace` for a late call; then its thread is left to end by itself.
-  ~CallLane();
+  ~CallLane() { Stop(); }
   CallLane(const CallLane&) = delete;
   CallLane& operator=(const CallLane&) = delete;
 
   // Runs `call` and returns its status, or Unavailable when `timeout` passes first. `call` must own all that it
   // touches; the caller may read its results only when this returns OK.
   absl::Status Run(absl::Duration timeout, std::function<absl::Status()> call);
+
+  // Calls that wait and later ones are refused. Waits at most `kStopGrace` for the one that runs, and not at all for
+  // one that is late already; then its thread is left to end by itself. Idempotent; callers of Run must be gone before
+  // the destructor, not before this.
+  void Stop();
 
   // Whether the call that runs is late: those behind it will be too.
   bool IsStuck() const;
@@ -44,8 +48,10 @@ class CallLane {
  private:
   struct Shared;
   static void Serve(const std::shared_ptr<Shared>& shared);
+  void StopOnce();
 
-  std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Shared> shared_;
+  std::once_flag stop_once_;
   std::thread thread_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/lock_guard.h"
 #include "bindings/mooncake_client.h"
 #include "bindings/mooncake_pool.h"
 #include "bindings/pool_handle.h"
@@ -17,9 +18,20 @@ using namespace nb::literals;
 namespace tenure::python {
 namespace {
 
+// Ends its pool itself, since lookups and leases may hold that until the interpreter is gone.
 class MooncakeHandle : public PoolHandle {
  public:
-  using PoolHandle::PoolHandle;
+  explicit MooncakeHandle(std::shared_ptr<MooncakePool> pool) : PoolHandle(pool), pool_(std::move(pool)) {}
+  ~MooncakeHandle() override { Close(); }
+
+  void Close() {
+    const LockReleased unlocked;
+    state()->Close();
+    pool_->End();
+  }
+
+ private:
+  std::shared_ptr<MooncakePool> pool_;
 };
 
 void Init(MooncakeHandle* self, nb::object store, nb::object replicate_config, const nb::tuple& setup_arguments,
@@ -31,8 +43,7 @@ void Init(MooncakeHandle* self, nb::object store, nb::object replicate_config, c
   options.lease_ttl = DurationFrom("lease_ttl", lease_ttl, store::Pool::kLeaseTtlMax);
   options.staging_bytes = Bytes(staging_bytes);
   auto client = std::make_shared<MooncakeClient>(std::move(store), std::move(replicate_config));
-  new (self) MooncakeHandle(
-      std::shared_ptr<store::Pool>(ValueOrThrow(MooncakePool::Create(std::move(client), setup_arguments, options))));
+  new (self) MooncakeHandle(ValueOrThrow(MooncakePool::Create(std::move(client), setup_arguments, options)));
 }
 
 }  // namespace
@@ -47,7 +58,13 @@ void BindMooncake(nb::module_& module) {
       "fails.")
       .def("__init__", &Init, "store"_a, "replicate_config"_a, "setup_arguments"_a, nb::kw_only(),
            "setup_timeout"_a = 30.0, "call_timeout"_a = 2.0, "transfer_timeout"_a = 10.0, "lease_ttl"_a = 10.0,
-           "staging_bytes"_a = int64_t{64} << 20);
+           "staging_bytes"_a = int64_t{64} << 20)
+      .def("close", &MooncakeHandle::Close,
+           "Ends the pool and closes its store after the calls under way, within call_timeout and 4 s; at once where a "
+           "call "
+           "is\n"
+           "late already, whose end then closes the store. Idempotent.")
+      .def("__exit__", [](MooncakeHandle& self, const nb::args&) { self.Close(); });
 }
 
 }  // namespace tenure::python

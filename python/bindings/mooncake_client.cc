@@ -33,11 +33,14 @@ PyObject* CallObject(PyObject* function, PyObject* arguments) noexcept {
   return PyObject_CallObject(function, arguments);
 }
 
+nb::object Checked(PyObject* made) {
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
 nb::object Call(const nb::object& store, const char* name, const nb::tuple& arguments) {
   const nb::object function = store.attr(name);
-  PyObject* const answer = CallObject(function.ptr(), arguments.ptr());
-  if (answer == nullptr) throw nb::python_error();
-  return nb::steal(answer);
+  return Checked(CallObject(function.ptr(), arguments.ptr()));
 }
 
 absl::StatusOr<std::vector<int64_t>> CodesFrom(const char* what, const nb::object& answer, size_t keys) {
@@ -82,7 +85,10 @@ MooncakeClient::~MooncakeClient() {
 }
 
 bool MooncakeClient::Answers() {
-  const auto codes = Probe({"tenure"});
+  const auto prefixes = std::make_shared<const MooncakePrefixes>(1, MooncakePrefix("tenure"));
+  MooncakeKeys keys(prefixes);
+  keys.Append({&prefixes->front(), {}});
+  const auto codes = Probe(keys);
   return codes.ok() && codes->front() >= 0;
 }
 
@@ -105,48 +111,51 @@ absl::Status MooncakeClient::RegisterBuffer(Piece piece) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Probe(const std::vector<std::string>& keys) {
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Probe(const MooncakeKeys& keys) {
   return WithLock<std::vector<int64_t>>("batch_probe_key", [&] {
-    return CodesFrom("batch_probe_key", Call(store_, "batch_probe_key", nb::make_tuple(keys)), keys.size());
-  });
-}
-
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Exists(const std::vector<std::string>& keys) {
-  return WithLock<std::vector<int64_t>>("batch_is_exist", [&] {
-    return CodesFrom("batch_is_exist", Call(store_, "batch_is_exist", nb::make_tuple(keys)), keys.size());
-  });
-}
-
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Put(const std::vector<std::string>& keys,
-                                                         const std::vector<Piece>& pieces) {
-  constexpr const char* kCall = "batch_put_from_multi_buffers";
-  return WithLock<std::vector<int64_t>>(kCall, [&] {
-    const nb::list addresses = ListOfLists(pieces, &Piece::address);
-    const nb::list sizes = ListOfLists(pieces, &Piece::size);
-    return CodesFrom(kCall, Call(store_, kCall, nb::make_tuple(keys, addresses, sizes, replicate_config_)),
+    return CodesFrom("batch_probe_key", Call(store_, "batch_probe_key", nb::make_tuple(Checked(keys.ToPython()))),
                      keys.size());
   });
 }
 
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Get(const std::vector<std::string>& keys,
-                                                         const std::vector<Piece>& pieces) {
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Exists(const MooncakeKeys& keys) {
+  return WithLock<std::vector<int64_t>>("batch_is_exist", [&] {
+    return CodesFrom("batch_is_exist", Call(store_, "batch_is_exist", nb::make_tuple(Checked(keys.ToPython()))),
+                     keys.size());
+  });
+}
+
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Put(const MooncakeKeys& keys, const std::vector<Piece>& pieces) {
+  constexpr const char* kCall = "batch_put_from_multi_buffers";
+  return WithLock<std::vector<int64_t>>(kCall, [&] {
+    const nb::list addresses = ListOfLists(pieces, &Piece::address);
+    const nb::list sizes = ListOfLists(pieces, &Piece::size);
+    return CodesFrom(kCall,
+                     Call(store_, kCall, nb::make_tuple(Checked(keys.ToPython()), addresses, sizes, replicate_config_)),
+                     keys.size());
+  });
+}
+
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Get(const MooncakeKeys& keys, const std::vector<Piece>& pieces) {
   constexpr const char* kCall = "batch_get_into_multi_buffers";
   return WithLock<std::vector<int64_t>>(kCall, [&] {
     const nb::list addresses = ListOfLists(pieces, &Piece::address);
     const nb::list sizes = ListOfLists(pieces, &Piece::size);
-    return CodesFrom(kCall, Call(store_, kCall, nb::make_tuple(keys, addresses, sizes)), keys.size());
+    return CodesFrom(kCall, Call(store_, kCall, nb::make_tuple(Checked(keys.ToPython()), addresses, sizes)),
+                     keys.size());
   });
 }
 
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Remove(const std::vector<std::string>& keys) {
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Remove(const MooncakeKeys& keys) {
   return WithLock<std::vector<int64_t>>("batch_remove", [&] {
-    return CodesFrom("batch_remove", Call(store_, "batch_remove", nb::make_tuple(keys, true)), keys.size());
+    return CodesFrom("batch_remove", Call(store_, "batch_remove", nb::make_tuple(Checked(keys.ToPython()), true)),
+                     keys.size());
   });
 }
 
-absl::StatusOr<int64_t> MooncakeClient::SizeOf(const std::string& key) {
-  return WithLock<int64_t>("get_size",
-                           [&] { return nb::cast<int64_t>(Call(store_, "get_size", nb::make_tuple(key))); });
+absl::StatusOr<int64_t> MooncakeClient::SizeOf(const MooncakeKey& key) {
+  return WithLock<int64_t>(
+      "get_size", [&] { return nb::cast<int64_t>(Call(store_, "get_size", nb::make_tuple(Checked(key.ToPython())))); });
 }
 
 absl::StatusOr<int64_t> MooncakeClient::RemoveByRegex(const std::string& pattern) {

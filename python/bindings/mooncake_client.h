@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bindings/mooncake_keys.h"
 
 namespace tenure::python {
 
@@ -49,13 +50,13 @@ class MooncakeClient {
   absl::Status RegisterBuffer(Piece piece);
 
   // One code a key, in their order; an error when Mooncake raises or answers another number of codes.
-  absl::StatusOr<std::vector<int64_t>> Probe(const std::vector<std::string>& keys);
-  absl::StatusOr<std::vector<int64_t>> Exists(const std::vector<std::string>& keys);  // Leases what it finds.
-  absl::StatusOr<std::vector<int64_t>> Put(const std::vector<std::string>& keys, const std::vector<Piece>& pieces);
-  absl::StatusOr<std::vector<int64_t>> Get(const std::vector<std::string>& keys, const std::vector<Piece>& pieces);
-  absl::StatusOr<std::vector<int64_t>> Remove(const std::vector<std::string>& keys);
+  absl::StatusOr<std::vector<int64_t>> Probe(const MooncakeKeys& keys);
+  absl::StatusOr<std::vector<int64_t>> Exists(const MooncakeKeys& keys);  // Leases what it finds.
+  absl::StatusOr<std::vector<int64_t>> Put(const MooncakeKeys& keys, const std::vector<Piece>& pieces);
+  absl::StatusOr<std::vector<int64_t>> Get(const MooncakeKeys& keys, const std::vector<Piece>& pieces);
+  absl::StatusOr<std::vector<int64_t>> Remove(const MooncakeKeys& keys);
 
-  absl::StatusOr<int64_t> SizeOf(const std::string& key);  // Leases the key.
+  absl::StatusOr<int64_t> SizeOf(const MooncakeKey& key);  // Leases the key.
   absl::StatusOr<int64_t> RemoveByRegex(const std::string& pattern);
   absl::StatusOr<int64_t> RemoveAll();
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "bindings/lock_guard.h"
@@ -88,7 +88,7 @@ std::string PatternOf(std::string_view prefix) {
 struct PutJob {
   std::shared_ptr<MooncakeClient> client;
   std::shared_ptr<std::byte> staging;
-  std::vector<std::string> keys;
+  MooncakeKeys keys;
   std::vector<MooncakeClient::Piece> pieces;
   std::vector<PutAnswer> answers;
 };
@@ -97,20 +97,18 @@ struct PutJob {
 absl::Status RunPut(PutJob& job) {
   TENURE_ASSIGN_OR_RETURN(const std::vector<int64_t> before, job.client->Probe(job.keys));
   std::vector<size_t> put;
-  std::vector<std::string> keys;
+  MooncakeKeys keys;
   std::vector<MooncakeClient::Piece> pieces;
-  std::set<std::string_view> seen;
+  std::map<MooncakeKey, size_t> first_of;
   for (size_t i = 0; i < job.keys.size(); ++i) {
     if (before[i] == 1) {
       TENURE_ASSIGN_OR_RETURN(const int64_t size, job.client->SizeOf(job.keys[i]));
       job.answers[i] = size < 0                                            ? PutAnswer::kNotStored
                        : static_cast<uint64_t>(size) == job.pieces[i].size ? PutAnswer::kExists
                                                                            : PutAnswer::kSizeDiffers;
-    } else if (!seen.insert(job.keys[i]).second) {
-      job.answers[i] = PutAnswer::kExists;
-    } else {
+    } else if (first_of.emplace(job.keys[i], i).second) {
       put.push_back(i);
-      keys.push_back(job.keys[i]);
+      keys.Append(job.keys[i]);
       pieces.push_back(job.pieces[i]);
     }
   }
@@ -126,9 +124,9 @@ absl::Status RunPut(PutJob& job) {
   }
   // The second of two equal keys is there only if the first is.
   for (size_t i = 0; i < job.keys.size(); ++i) {
-    if (before[i] == 1 || job.answers[i] != PutAnswer::kExists) continue;
-    const auto first = std::find(job.keys.begin(), job.keys.end(), job.keys[i]) - job.keys.begin();
-    if (!IsKept(job.answers[static_cast<size_t>(first)])) job.answers[i] = PutAnswer::kNotStored;
+    const auto first = first_of.find(job.keys[i]);
+    if (first == first_of.end() || first->second == i) continue;
+    job.answers[i] = IsKept(job.answers[first->second]) ? PutAnswer::kExists : PutAnswer::kNotStored;
   }
   return absl::OkStatus();
 }
@@ -136,7 +134,7 @@ absl::Status RunPut(PutJob& job) {
 struct GetJob {
   std::shared_ptr<MooncakeClient> client;
   std::shared_ptr<std::byte> staging;
-  std::vector<std::string> keys;
+  MooncakeKeys keys;
   std::vector<MooncakeClient::Piece> pieces;
   std::vector<int64_t> codes;
 };
@@ -179,7 +177,7 @@ absl::StatusOr<std::unique_ptr<MooncakePool>> MooncakePool::Create(std::shared_p
     TENURE_RETURN_IF_ERROR(client->Setup(*arguments));
     return client->RegisterBuffer({reinterpret_cast<uintptr_t>(staging->base()), staging->total_bytes()});
   };
-  TENURE_RETURN_IF_ERROR(pool->questions_->Run(options.setup_timeout, std::move(set_up)));
+  TENURE_RETURN_IF_ERROR(pool->questions_.Run(options.setup_timeout, std::move(set_up)));
   return pool;
 }
 
@@ -187,54 +185,62 @@ MooncakePool::MooncakePool(std::shared_ptr<MooncakeClient> client, std::shared_p
                            const MooncakePoolOptions& options)
     : options_(options),
       traits_(Traits()),
-      client_(std::move(client)),
       staging_(std::move(staging)),
-      namespaces_(kNamespacesMax),
-      questions_(std::make_unique<CallLane>("Mooncake")),
-      copies_(std::make_unique<CallLane>("Mooncake (copies)")) {}
+      client_(std::move(client)),
+      namespaces_(kNamespacesMax) {}
 
-MooncakePool::~MooncakePool() {
+void MooncakePool::End() {
   // The threads need the interpreter's lock to end their calls, and Mooncake's close may block.
   const LockReleased unlocked;
-  auto last = std::make_shared<std::shared_ptr<MooncakeClient>>(std::move(client_));
+  auto last = std::make_shared<std::shared_ptr<MooncakeClient>>();
+  {
+    MutexLock lock(mutex_);
+    last->swap(client_);
+  }
   // Late calls keep the client, and the last of them closes the store.
   const auto close = [last] {
     last->reset();
     return absl::OkStatus();
   };
-  if (!questions_->IsStuck()) questions_->Run(options_.call_timeout, close).IgnoreError();
-  questions_.reset();
-  copies_.reset();
+  if (*last != nullptr && !questions_.IsStuck()) questions_.Run(options_.call_timeout, close).IgnoreError();
+  questions_.Stop();
+  copies_.Stop();
+}
+
+absl::StatusOr<std::shared_ptr<MooncakeClient>> MooncakePool::Client() const {
+  MutexLock lock(mutex_);
+  if (client_ == nullptr) return Unavailable("the Mooncake pool is closed; make a new one");
+  return client_;
 }
 
 absl::StatusOr<store::NamespaceId> MooncakePool::OpenNamespace(std::string_view prefix) {
   MutexLock lock(mutex_);
   TENURE_ASSIGN_OR_RETURN(const store::NamespaceId id, namespaces_.Open(prefix));
-  if (id.value() == prefixes_.size()) prefixes_.emplace_back(prefix);
+  if (id.value() == prefixes_->size()) prefixes_->emplace_back(std::string(prefix));
   return id;
 }
 
-absl::StatusOr<std::vector<std::string>> MooncakePool::TextsOf(std::span<const store::ObjectKey> keys) const {
-  std::vector<std::string> texts;
-  texts.reserve(keys.size());
+absl::StatusOr<MooncakeKeys> MooncakePool::KeysOf(std::span<const store::ObjectKey> keys) const {
+  MooncakeKeys texts(prefixes_);
+  texts.Reserve(keys.size());
   MutexLock lock(mutex_);
   for (const store::ObjectKey& key : keys) {
-    if (key.name_space.value() >= prefixes_.size()) {
+    if (key.name_space.value() >= prefixes_->size()) {
       return InvalidArgument("namespace {} is not of this pool; use OpenNamespace", key.name_space.value());
     }
     if (key.hash.size() == 0) return InvalidArgument("a key has no hash; use 16 or 32 bytes");
-    texts.push_back(kv::KeyText(prefixes_[key.name_space.value()], key.hash));
+    texts.Append({&(*prefixes_)[key.name_space.value()], key.hash});
   }
   return texts;
 }
 
 absl::StatusOr<MooncakePool::Codes> MooncakePool::Ask(
-    absl::StatusOr<Codes> (MooncakeClient::*question)(const std::vector<std::string>&),
-    std::span<const store::ObjectKey> keys) {
-  TENURE_ASSIGN_OR_RETURN(std::vector<std::string> texts, TextsOf(keys));
+    absl::StatusOr<Codes> (MooncakeClient::*question)(const MooncakeKeys&), std::span<const store::ObjectKey> keys) {
+  TENURE_ASSIGN_OR_RETURN(std::shared_ptr<MooncakeClient> client, Client());
+  TENURE_ASSIGN_OR_RETURN(MooncakeKeys texts, KeysOf(keys));
   auto codes = std::make_shared<Codes>();
-  TENURE_RETURN_IF_ERROR(questions_->Run(
-      options_.call_timeout, [client = client_, texts = std::move(texts), question, codes]() -> absl::Status {
+  TENURE_RETURN_IF_ERROR(questions_.Run(
+      options_.call_timeout, [client = std::move(client), texts = std::move(texts), question, codes]() -> absl::Status {
         TENURE_ASSIGN_OR_RETURN(*codes, ((*client).*question)(texts));
         return absl::OkStatus();
       }));
@@ -308,8 +314,8 @@ absl::Status MooncakePool::PutPart(std::span<const store::PutObject> objects, st
     return absl::OkStatus();
   }
   auto job = std::make_shared<PutJob>();
-  job->client = client_;
-  TENURE_ASSIGN_OR_RETURN(job->keys, TextsOf(keys));
+  TENURE_ASSIGN_OR_RETURN(job->client, Client());
+  TENURE_ASSIGN_OR_RETURN(job->keys, KeysOf(keys));
   TENURE_ASSIGN_OR_RETURN(job->staging, staging_->Take());
   std::byte* next = job->staging.get();
   for (size_t i = 0; i < objects.size(); ++i) {
@@ -320,7 +326,7 @@ absl::Status MooncakePool::PutPart(std::span<const store::PutObject> objects, st
     }
   }
   job->answers.assign(objects.size(), PutAnswer::kNotStored);
-  TENURE_RETURN_IF_ERROR(copies_->Run(options_.transfer_timeout, [job] { return RunPut(*job); }));
+  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [job] { return RunPut(*job); }));
   std::copy(job->answers.begin(), job->answers.end(), answers.begin());
   Count(objects, answers);
   return absl::OkStatus();
@@ -359,15 +365,15 @@ absl::Status MooncakePool::GetPart(std::span<const store::GetObject> objects, st
     return absl::OkStatus();
   }
   auto job = std::make_shared<GetJob>();
-  job->client = client_;
-  TENURE_ASSIGN_OR_RETURN(job->keys, TextsOf(keys));
+  TENURE_ASSIGN_OR_RETURN(job->client, Client());
+  TENURE_ASSIGN_OR_RETURN(job->keys, KeysOf(keys));
   TENURE_ASSIGN_OR_RETURN(job->staging, staging_->Take());
   uint64_t next = reinterpret_cast<uintptr_t>(job->staging.get());
   for (const size_t size : sizes) {
     job->pieces.push_back({next, size});
     next += size;
   }
-  TENURE_RETURN_IF_ERROR(copies_->Run(options_.transfer_timeout, [job] { return RunGet(*job); }));
+  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [job] { return RunGet(*job); }));
   for (size_t i = 0; i < objects.size(); ++i) {
     answers[i] = GetAnswerOf(job->codes[i], sizes[i]);
     if (answers[i] != KeyAnswer::kPresent) continue;
@@ -394,14 +400,15 @@ absl::StatusOr<int64_t> MooncakePool::Clear(std::optional<store::NamespaceId> na
   std::string pattern;
   if (name_space.has_value()) {
     MutexLock lock(mutex_);
-    if (name_space->value() >= prefixes_.size()) {
+    if (name_space->value() >= prefixes_->size()) {
       return InvalidArgument("namespace {} is not of this pool; use OpenNamespace", name_space->value());
     }
-    pattern = PatternOf(prefixes_[name_space->value()]);
+    pattern = PatternOf((*prefixes_)[name_space->value()].text);
   }
+  TENURE_ASSIGN_OR_RETURN(std::shared_ptr<MooncakeClient> client, Client());
   auto count = std::make_shared<int64_t>(0);
   TENURE_RETURN_IF_ERROR(
-      questions_->Run(options_.transfer_timeout, [client = client_, pattern, count]() -> absl::Status {
+      questions_.Run(options_.transfer_timeout, [client = std::move(client), pattern, count]() -> absl::Status {
         TENURE_ASSIGN_OR_RETURN(*count, pattern.empty() ? client->RemoveAll() : client->RemoveByRegex(pattern));
         return absl::OkStatus();
       }));

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "bindings/call_lane.h"
 #include "bindings/mooncake_client.h"
+#include "bindings/mooncake_keys.h"
 #include "bindings/staging_buffers.h"
 #include "tenure/base/clock.h"
 #include "tenure/base/mutex.h"
@@ -46,7 +47,12 @@ class MooncakePool final : public store::Pool {
   static absl::StatusOr<std::unique_ptr<MooncakePool>> Create(std::shared_ptr<MooncakeClient> client,
                                                               const nanobind::tuple& setup_arguments,
                                                               const MooncakePoolOptions& options);
-  ~MooncakePool() override;
+  ~MooncakePool() override { End(); }
+
+  // Closes the store after the calls under way, and waits for the pool's threads; later calls are Unavailable. A pool
+  // that others still hold must be ended while the interpreter lives, since its threads need the interpreter's lock.
+  // Idempotent; with or without the lock.
+  void End();
 
   const store::PoolTraits& traits() const override { return traits_; }
   absl::StatusOr<store::NamespaceId> OpenNamespace(std::string_view prefix) override;
@@ -73,9 +79,11 @@ class MooncakePool final : public store::Pool {
                const MooncakePoolOptions& options);
   void ReleaseLease(std::span<const store::EntryRef> entries, MonotonicTime deadline) override;
 
-  absl::StatusOr<std::vector<std::string>> TextsOf(std::span<const store::ObjectKey> keys) const;
+  // Unavailable after End.
+  absl::StatusOr<std::shared_ptr<MooncakeClient>> Client() const;
+  absl::StatusOr<MooncakeKeys> KeysOf(std::span<const store::ObjectKey> keys) const;
   // Asks `question` (a method of the client) about the keys, on the lane of questions.
-  absl::StatusOr<Codes> Ask(absl::StatusOr<Codes> (MooncakeClient::*question)(const std::vector<std::string>&),
+  absl::StatusOr<Codes> Ask(absl::StatusOr<Codes> (MooncakeClient::*question)(const MooncakeKeys&),
                             std::span<const store::ObjectKey> keys);
   // Objects [begin, end) fit a staging buffer together; end > begin.
   template <typename Object>
@@ -87,14 +95,15 @@ class MooncakePool final : public store::Pool {
   const MooncakePoolOptions options_;
   const store::PoolTraits traits_;
   const MonotonicClock clock_;
-  std::shared_ptr<MooncakeClient> client_;
-  std::shared_ptr<StagingBuffers> staging_;
+  const std::shared_ptr<StagingBuffers> staging_;
   mutable Mutex mutex_;
+  std::shared_ptr<MooncakeClient> client_ ABSL_GUARDED_BY(mutex_);  // Null after End.
   store::NamespaceTable namespaces_;
-  std::vector<std::string> prefixes_ ABSL_GUARDED_BY(mutex_);  // By namespace id.
+  // By namespace id; shared with calls that outlast this.
+  const std::shared_ptr<MooncakePrefixes> prefixes_ = std::make_shared<MooncakePrefixes>();
   Counters counters_;
-  std::unique_ptr<CallLane> questions_;
-  std::unique_ptr<CallLane> copies_;
+  CallLane questions_{"Mooncake"};
+  CallLane copies_{"Mooncake (copies)"};
 };
 
 }  // namespace tenure::python

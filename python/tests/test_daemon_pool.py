@@ -2,40 +2,17 @@
 
 import os
 import select
-import signal
-import subprocess
 import time
 
 import pytest
 from conftest import make_hash, make_hashes
+from daemon_process import Daemon
 
 import tenure
 from tenure import KeyAnswer, PutAnswer
 from tenure.compat.mooncake_store import MooncakeDistributedStore
 
-PROGRAM = os.environ["TENURE_PROGRAM"]
 DEADLINE = 1.0
-
-
-class Daemon:
-    def __init__(self, folder):
-        self.socket = str(folder / "t.sock")
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen([PROGRAM, "serve", "--socket", self.socket, "--memory", "128MiB"], stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                tenure.DaemonPool(self.socket).close()
-                return
-            except (tenure.Error, ValueError):
-                assert self.process.poll() is None and time.monotonic() < deadline
-                select.select([], [], [], 0.05)
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
 
 
 @pytest.fixture

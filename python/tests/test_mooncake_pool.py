@@ -437,27 +437,79 @@ def test_missing_environment_is_named(monkeypatch):
         tenure.MooncakeConfig.from_environment()
 
 
+PROGRAM = f"""
+import sys, types
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_mooncake_pool import FakeConfig, FakeStore, keys_of, make_pool
+import tenure
+module = types.ModuleType("mooncake.store")
+module.MooncakeDistributedStore, module.ReplicateConfig = FakeStore, FakeConfig
+sys.modules["mooncake"], sys.modules["mooncake.store"] = types.ModuleType("mooncake"), module
+pool, store = make_pool()
+"""
+
+
+def run_program(tmp_path, text):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + text)
+    return subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+
+
 def test_process_ends_cleanly_while_a_call_still_blocks(tmp_path):
     """The thread left behind asks for the interpreter while that goes away; the process must end with its own status."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import sys, threading, types\n"
-        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-        "from test_mooncake_pool import FakeConfig, FakeStore, keys_of, make_pool\n"
-        "import tenure\n"
-        "module = types.ModuleType('mooncake.store')\n"
-        "module.MooncakeDistributedStore, module.ReplicateConfig = FakeStore, FakeConfig\n"
-        "sys.modules['mooncake'], sys.modules['mooncake.store'] = types.ModuleType('mooncake'), module\n"
-        "pool, store = make_pool()\n"
-        "store.blocked.clear()\n"
-        "try:\n"
-        "    pool.probe(keys_of(pool, 1))\n"
-        "except tenure.PoolUnavailable as error:\n"
-        "    print('unavailable', flush=True)\n"
-        "pool.close()\n"
-        "store.blocked.set()\n"
-        "sys.exit(7)\n"
-    )
     for _ in range(5):
-        done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+        done = run_program(
+            tmp_path,
+            "store.blocked.clear()\n"
+            "try:\n"
+            "    pool.probe(keys_of(pool, 1))\n"
+            "except tenure.PoolUnavailable as error:\n"
+            "    print('unavailable', flush=True)\n"
+            "pool.close()\n"
+            "store.blocked.set()\n"
+            "sys.exit(7)\n",
+        )
         assert (done.returncode, done.stdout) == (7, "unavailable\n"), done.stderr
+
+
+@pytest.mark.parametrize("end", ["", "del pool\n", "pool.close()\n"])
+def test_process_ends_cleanly_while_lookups_and_leases_hold_the_pool(tmp_path, end):
+    """They outlive the interpreter as globals do; the pool's threads must be gone by then, and the store closed."""
+    done = run_program(
+        tmp_path,
+        "rules = tenure.CacheConfig([tenure.GroupSpec('full', 16)], hash_block_size=16, scheduler_block_size=16)\n"
+        "keys = keys_of(pool, 1, 2)\n"
+        "pool.put(keys, [b'x', b'y'])\n"
+        "lease, _ = pool.lease(keys, 10.0)\n"
+        "lookup = tenure.Lookup(rules, pool, [[keys[0][0]]])\n"
+        "result = lookup.find([key[1] for key in keys], 33)\n"
+        "close = store.close\n"
+        "store.close = lambda: (print('closed', flush=True), close())\n"
+        "print(result.length, flush=True)\n" + end,
+    )
+    assert (done.returncode, done.stdout) == (0, "32\nclosed\n"), done.stderr
+
+
+def test_closed_pool_answers_those_who_still_hold_it(mooncake):
+    pool, store = make_pool()
+    keys = keys_of(pool, 1)
+    pool.put(keys, [b"a"])
+    lease, _ = pool.lease(keys, 10.0)
+    rules = tenure.CacheConfig([tenure.GroupSpec("full", 16)], hash_block_size=16, scheduler_block_size=16)
+    lookup = tenure.Lookup(rules, pool, [[keys[0][0]]])
+    pool.close()
+    pool.close()
+    assert store.closed
+    with pytest.raises(tenure.Error, match="closed"):
+        lookup.find([keys[0][1]], 17)
+    lease.release()
+
+
+def test_key_texts_of_any_prefix_are_whole(mooncake):
+    """Prefixes of text beyond ASCII take another way to Python than the others."""
+    pool, store = make_pool()
+    for prefix in ("m@", "modèle-\N{GREEK SMALL LETTER ALPHA}@"):
+        key = (pool.open_namespace(prefix), make_hash(1))
+        assert pool.put([key], [b"a"]) == [PutAnswer.STORED]
+        assert list(store.objects)[-1] == prefix + make_hash(1).hex() == tenure.key_text(prefix, make_hash(1))
+    pool.close()

@@ -1,5 +1,7 @@
-"""The pool contract through Python: answers, memory in both forms, leases, closing, and arguments that are refused."""
+"""The pool contract through Python, on the pool in the process and on a daemon's: answers, memory in both forms, leases, closing,
+and arguments that are refused."""
 
+import contextlib
 import ctypes
 import gc
 import threading
@@ -7,6 +9,7 @@ import time
 
 import pytest
 from conftest import make_hash, make_hashes
+from daemon_process import Daemon
 
 import tenure
 from tenure import KeyAnswer, PutAnswer
@@ -14,6 +17,32 @@ from tenure import KeyAnswer, PutAnswer
 
 def keys_of(name_space, *numbers):
     return [(name_space, make_hash(number)) for number in numbers]
+
+
+@contextlib.contextmanager
+def pool_of(kind, mode, folder):
+    if kind == "embedded":
+        with tenure.EmbeddedPool("1MiB", slab_bytes="64KiB", objects_max=8192, mode=mode) as pool:
+            yield pool
+        return
+    daemon = Daemon(folder, "64MiB", mode)
+    try:
+        with tenure.DaemonPool(daemon.socket) as pool:
+            yield pool
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture(params=["embedded", "daemon"])
+def closed_pool(request, tmp_path_factory):
+    with pool_of(request.param, "closed", tmp_path_factory.mktemp("closed")) as pool:
+        yield pool
+
+
+@pytest.fixture(params=["embedded", "daemon"])
+def independent_pool(request, tmp_path_factory):
+    with pool_of(request.param, "independent", tmp_path_factory.mktemp("independent")) as pool:
+        yield pool
 
 
 def test_bytes_come_back(closed_pool):
@@ -62,17 +91,18 @@ def test_children_follow_parents(closed_pool):
 def test_lease_holds_until_it_is_released(independent_pool):
     name_space = independent_pool.open_namespace("m@")
     keys = [(name_space, value) for value in make_hashes(16)]
-    assert independent_pool.put(keys, [bytes(64 * 1024)] * 16).count(PutAnswer.STORED) == 16
+    sixteenth = bytes(independent_pool.stats()["capacity_bytes"] // 16)
+    assert independent_pool.put(keys, [sixteenth] * 16).count(PutAnswer.STORED) == 16
     lease, answers = independent_pool.lease([*keys, (name_space, make_hash("none"))], 60.0)
     assert answers == [KeyAnswer.PRESENT] * 16 + [KeyAnswer.ABSENT]
     assert len(lease) == 16 and 50 < lease.deadline - time.monotonic() <= 60
     more = keys_of(name_space, 100)
-    assert independent_pool.put(more, [bytes(64 * 1024)]) == [PutAnswer.REFUSED_FULL]
+    assert independent_pool.put(more, [sixteenth]) == [PutAnswer.REFUSED_FULL]
     assert independent_pool.stats()["held_leased_objects"] == 16
     lease.release()
     lease.release()
     assert len(lease) == 0 and lease.deadline == 0.0
-    assert independent_pool.put(more, [bytes(64 * 1024)]) == [PutAnswer.STORED]
+    assert independent_pool.put(more, [sixteenth]) == [PutAnswer.STORED]
 
 
 def test_lease_ends_with_its_object_or_its_block(independent_pool):
@@ -102,14 +132,15 @@ def test_closed_pool_answers_with_an_error_and_leases_survive_it():
     lease.release()
 
 
-def test_shared_pool_ends_with_its_last_object(independent_pool):
-    shared = independent_pool.share()
-    key = [(independent_pool.open_namespace("m@"), make_hash(1))]
-    assert independent_pool.put(key, [b"a"]) == [PutAnswer.STORED]
+def test_shared_pool_ends_with_its_last_object():
+    pool = tenure.EmbeddedPool("256KiB", slab_bytes="64KiB", mode="independent")
+    shared = pool.share()
+    key = [(pool.open_namespace("m@"), make_hash(1))]
+    assert pool.put(key, [b"a"]) == [PutAnswer.STORED]
     assert shared.probe([(shared.open_namespace("m@"), make_hash(1))]) == [KeyAnswer.PRESENT]
     with pytest.raises(ValueError, match="of another pool"):
         shared.probe(key)
-    independent_pool.close()
+    pool.close()
     assert shared.stats()["objects"] == 1
     shared.close()
 
@@ -148,7 +179,7 @@ def test_calls_from_many_threads(independent_pool):
 
 def test_stats_are_integers_with_units(independent_pool):
     stats = independent_pool.stats()
-    assert stats["capacity_bytes"] == 1 << 20 and all(isinstance(value, int) for value in stats.values())
+    assert stats["capacity_bytes"] in (1 << 20, 64 << 20) and all(isinstance(value, int) for value in stats.values())
     assert all(name.endswith(("_bytes", "_total", "_objects", "objects", "namespaces")) for name in stats)
 
 

@@ -42,9 +42,9 @@ def end(process, number=signal.SIGKILL):
 
 
 class Master:
-    """A mooncake_master with a lease of LEASE_SECONDS, from construction to stop()."""
+    """A mooncake_master with a lease of LEASE_SECONDS, from construction to stop(). `flags` are more of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **flags):
         rpc_port, metrics_port = free_ports(2)
         self.address = f"127.0.0.1:{rpc_port}"
         self.log = open(folder / f"master-{rpc_port}.log", "wb")
@@ -56,6 +56,7 @@ class Master:
             "metrics_port": metrics_port,
             "default_kv_lease_ttl": int(LEASE_SECONDS * 1000),
             "logtostderr": "true",
+            **flags,
         }
         self.process = subprocess.Popen(
             [PACKAGE / "mooncake_master", *(f"-{name}={value}" for name, value in arguments.items())],

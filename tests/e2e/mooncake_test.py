@@ -257,6 +257,51 @@ def test_full_store_refuses_or_evicts_and_loses_no_leased_key(tmp_path):
         master.stop()
 
 
+def test_put_that_meets_another_writer_is_not_stored(shared_mooncake, raw):
+    """The declared difference not_stored_answer: Mooncake answers such a put with 0, as if it had stored the bytes."""
+    name_space = fresh_namespace(shared_mooncake)
+    (key,) = keys_of(name_space, 1)
+    text = tenure.key_text(name_space.prefix, key[1])
+    memory = (ctypes.c_char * 4096)(*b"other")
+    assert raw.register_buffer(ctypes.addressof(memory), 4096) == 0
+    assert raw.batch_put_session_start([text], [5]) == [0]
+    assert shared_mooncake.put([key, key], [b"mine!", b"mine!"]) == [PutAnswer.NOT_STORED] * 2
+    assert shared_mooncake.probe([key]) == [ABSENT]
+    assert raw.batch_put_from_multi_buffer_ranges([text], [[ctypes.addressof(memory)]], [[5]], [[0]]) == [5]
+    assert raw.batch_put_session_end([text]) == [0]
+    assert shared_mooncake.put([key], [b"mine!"]) == [PutAnswer.EXISTS] and get(shared_mooncake, key, 5) == (PRESENT, b"other")
+    assert raw.unregister_buffer(ctypes.addressof(memory)) == 0
+
+
+def test_bytes_that_change_in_the_store_are_delivered(shared_mooncake, raw):
+    """The declared difference no_checksum. The pool's segment lies in this process, so a test can reach what it holds."""
+    name_space = fresh_namespace(shared_mooncake)
+    (key,) = keys_of(name_space, 1)
+    assert shared_mooncake.put([key], [b"whole"]) == [PutAnswer.STORED]
+    (replica,) = raw.get_replica_desc(tenure.key_text(name_space.prefix, key[1]))
+    place = replica.get_memory_descriptor().buffer_descriptor.buffer_address
+    assert ctypes.string_at(place, 5) == b"whole"
+    ctypes.memmove(place, b"torn!", 5)
+    assert get(shared_mooncake, key, 5) == (PRESENT, b"torn!")
+    assert shared_mooncake.stats()["checksum_failures_total"] == 0
+
+
+def test_master_evicts_at_its_own_watermark(tmp_path):
+    """The declared difference own_watermark: by the contract 55 of 64 objects would stay, and stats() would count the others."""
+    master = Master(tmp_path, eviction_high_watermark_ratio=0.5)
+    try:
+        with mooncake_pool(master, global_segment_size=16 * MIB) as pool:
+            keys = keys_of(fresh_namespace(pool), *range(60))
+            for key in keys:
+                pool.put([key], [bytes(256 << 10)])
+            deadline = time.monotonic() + 20
+            while (left := pool.probe(keys).count(PRESENT)) > 40:
+                assert time.monotonic() < deadline, f"{left} of 60 objects are left"
+            assert left > 0 and pool.stats()["evicted_total"] == 0
+    finally:
+        master.stop()
+
+
 def test_lookup_costs_little_more_than_the_bare_question(shared_mooncake, raw):
     """32k tokens of full attention: against one batch_is_exist of the load set, whose keys are texts already."""
     rules = tenure.CacheConfig([tenure.GroupSpec("full", 16)], hash_block_size=16, scheduler_block_size=16)
@@ -423,8 +468,8 @@ def test_unreachable_master_is_one_line_that_names_the_option(tmp_path):
     start = time.monotonic()
     with pytest.raises(tenure.PoolUnavailable) as raised:
         tenure.MooncakePool(config(master), setup_timeout=8.0)
-    # The end of a pool adds at most call_timeout and 2 s for each of its two threads, and leaves what is late behind.
-    assert time.monotonic() - start < 8 + 2 + 2 * 2 + SLACK and "\n" not in str(raised.value)
+    # Mooncake's setup tries for 94 s. It is late then, so the end of the pool waits for nothing.
+    assert time.monotonic() - start < 8 + SLACK and "\n" not in str(raised.value)
 
 
 # --- the compatibility API beside the real one ----------------------------------------------------------------------------------
