@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "tenure/base/check.h"
-#include "tenure/base/log.h"
 #include "tenure/base/status.h"
 #include "tenure/kv/masks.h"
 
@@ -77,7 +76,7 @@ LookupResult Lookup::Find(const HashSource& hashes, Tokens num_tokens) {
   }
   if (!status.ok()) {
     result.outcome = LookupOutcome::kMissError;
-    LogWarning("lookup of {} tokens failed and counts as a miss: {}", num_tokens.value(), Message(status));
+    result.error = std::move(status);
   }
   if (result.outcome != LookupOutcome::kHit && result.outcome != LookupOutcome::kShorterHit) {
     result.hit = kv::Hit();

@@ -62,6 +62,7 @@ struct LookupCost {
 struct LookupResult {
   kv::Hit hit;  // Length 0: a miss.
   LookupOutcome outcome = LookupOutcome::kMiss;
+  absl::Status error;  // What failed, with kMissError; else ok. The caller decides how often to log it.
   LookupCost cost;
   // Hold the load set, and perhaps keys of a longer hit that shrank. Empty for a miss, except with LeaseMode::kAll.
   std::vector<store::Lease> leases;

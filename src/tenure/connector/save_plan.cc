@@ -5,6 +5,7 @@
 
 #include "tenure/base/check.h"
 #include "tenure/base/status.h"
+#include "tenure/kv/chunk_list.h"
 #include "tenure/kv/masks.h"
 
 namespace tenure::connector {
@@ -32,13 +33,6 @@ absl::Status Validate(const kv::CacheConfig& config, const SaveQuery& query) {
   return absl::OkStatus();
 }
 
-std::optional<size_t> FirstFullGroup(const kv::CacheConfig& config) {
-  const auto groups = config.groups();
-  const auto found = std::ranges::find(groups, GroupKind::kFull, &kv::GroupSpec::kind);
-  if (found == groups.end()) return std::nullopt;
-  return static_cast<size_t>(found - groups.begin());
-}
-
 // The chunks of a group to save, counted from `first`.
 struct GroupChunks {
   int64_t first = 0;
@@ -60,94 +54,113 @@ GroupChunks ChunksOf(const kv::CacheConfig& config, const kv::GroupSpec& spec, c
   return chunks;
 }
 
-class Planner {
- public:
-  Planner(const kv::CacheConfig& config, const SaveQuery& query)
-      : config_(config),
-        query_(query),
-        first_full_(FirstFullGroup(config)),
-        boundaries_(kv::ReplayBoundaries(query.num_tokens, config.scheduler_block_size(), config.any_eagle())) {}
-
-  std::vector<SaveObject> Plan() && {
-    AddGroups([](GroupKind kind) { return kind == GroupKind::kFull; });
-    AddGroups([](GroupKind kind) { return kind == GroupKind::kWindow || kind == GroupKind::kChunked; });
-    AddGroups([](GroupKind kind) { return kind == GroupKind::kState; });
-    return std::move(plan_);
-  }
-
- private:
-  template <typename IsWanted>
-  void AddGroups(IsWanted is_wanted) {
-    for (size_t g = 0; g < config_.groups().size(); ++g) {
-      if (is_wanted(config_.groups()[g].kind)) AddGroup(g);
+void AddGroup(const kv::CacheConfig& config, const SaveQuery& query, std::span<const Tokens> boundaries,
+              GroupIndex group, std::vector<SaveObject>& plan) {
+  const auto g = static_cast<size_t>(group.value());
+  const GroupChunks chunks = ChunksOf(config, config.groups()[g], query, boundaries);
+  for (int64_t chunk = chunks.first; chunk < chunks.end; ++chunk) {
+    if (!chunks.mask[chunk - chunks.first]) continue;
+    const HashIndex hash = kv::ChunkHashIndex(chunk, config.HashesPerChunk(group));
+    for (int32_t rank = 0; rank < query.ranks[g]; ++rank) {
+      plan.push_back({group, rank, hash, ParentOf(config, query.ranks, group, rank, hash)});
     }
   }
-  void AddGroup(size_t g) {
-    const GroupIndex group(static_cast<int32_t>(g));
-    const GroupChunks chunks = ChunksOf(config_, config_.groups()[g], query_, boundaries_);
-    const int64_t per_chunk = config_.HashesPerChunk(group);
-    for (int64_t chunk = chunks.first; chunk < chunks.end; ++chunk) {
-      if (!chunks.mask[chunk - chunks.first]) continue;
-      for (int32_t rank = 0; rank < query_.ranks[g]; ++rank) {
-        SaveObject object{group, rank, HashIndex((chunk + 1) * per_chunk - 1), std::nullopt};
-        object.parent = ParentOf(object);
-        plan_.push_back(object);
-      }
-    }
-  }
-  std::optional<SaveObject::Parent> ParentOf(const SaveObject& object) const {
-    const size_t g = static_cast<size_t>(object.group.value());
-    if (config_.groups()[g].kind == GroupKind::kFull) {
-      const int64_t before = object.hash.value() - config_.HashesPerChunk(object.group);
-      if (before < 0) return std::nullopt;
-      return SaveObject::Parent{object.group, object.rank, HashIndex(before)};
-    }
-    if (!first_full_) return std::nullopt;
-    const GroupIndex full(static_cast<int32_t>(*first_full_));
-    // Ranks share a full-attention namespace in equal runs (store_connector spec §3, replication factor).
-    const int64_t rank = int64_t{object.rank} * query_.ranks[*first_full_] / query_.ranks[g];
-    const int64_t per_chunk = config_.HashesPerChunk(full);
-    const int64_t chunk = object.hash.value() / per_chunk;
-    return SaveObject::Parent{full, static_cast<int32_t>(rank), HashIndex((chunk + 1) * per_chunk - 1)};
-  }
-
-  const kv::CacheConfig& config_;
-  const SaveQuery& query_;
-  std::optional<size_t> first_full_;
-  std::vector<Tokens> boundaries_;
-  std::vector<SaveObject> plan_;
-};
+}
 
 }  // namespace
 
-absl::StatusOr<std::vector<SaveObject>> PlanSave(const kv::CacheConfig& config, const SaveQuery& query) {
-  TENURE_RETURN_IF_ERROR(Validate(config, query));
-  return Planner(config, query).Plan();
+store::ObjectKind ObjectKindOf(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::kFull:
+      return store::ObjectKind::kFull;
+    case GroupKind::kWindow:
+      return store::ObjectKind::kWindow;
+    case GroupKind::kState:
+      return store::ObjectKind::kState;
+    case GroupKind::kChunked:
+      return store::ObjectKind::kChunked;
+  }
+  return store::ObjectKind::kOther;
 }
 
-SaveProgress::SaveProgress(const kv::CacheConfig& config, const SaveQuery& query, std::span<const SaveObject> plan)
-    : config_(config), start_(query.start), plan_(plan) {
-  for (size_t g = 0; g < config.groups().size(); ++g) {
+std::vector<GroupIndex> SaveOrderOfGroups(const kv::CacheConfig& config) {
+  const auto place = [&config](GroupIndex group) {
+    const GroupKind kind = config.groups()[static_cast<size_t>(group.value())].kind;
+    return kind == GroupKind::kFull ? 0 : kind == GroupKind::kState ? 2 : 1;
+  };
+  std::vector<GroupIndex> order;
+  for (size_t g = 0; g < config.groups().size(); ++g) order.emplace_back(static_cast<int32_t>(g));
+  std::ranges::stable_sort(order, {}, place);
+  return order;
+}
+
+std::optional<GroupIndex> FirstFullGroup(const kv::CacheConfig& config) {
+  const auto groups = config.groups();
+  const auto found = std::ranges::find(groups, GroupKind::kFull, &kv::GroupSpec::kind);
+  if (found == groups.end()) return std::nullopt;
+  return GroupIndex(static_cast<int32_t>(found - groups.begin()));
+}
+
+std::optional<SaveObject::Parent> ParentOf(const kv::CacheConfig& config, std::span<const int32_t> ranks,
+                                           GroupIndex group, int32_t rank, HashIndex hash) {
+  const auto g = static_cast<size_t>(group.value());
+  if (config.groups()[g].kind == GroupKind::kFull) {
+    const int64_t chunk = hash.value() / config.HashesPerChunk(group);
+    if (chunk == 0) return std::nullopt;
+    return SaveObject::Parent{group, rank, kv::ChunkHashIndex(chunk - 1, config.HashesPerChunk(group))};
+  }
+  const std::optional<GroupIndex> full = FirstFullGroup(config);
+  if (!full) return std::nullopt;
+  // Ranks share a full-attention namespace in equal runs (store_connector spec §3, replication factor).
+  const int64_t full_rank = int64_t{rank} * ranks[static_cast<size_t>(full->value())] / ranks[g];
+  const int64_t per_chunk = config.HashesPerChunk(*full);
+  return SaveObject::Parent{*full, static_cast<int32_t>(full_rank),
+                            kv::ChunkHashIndex(hash.value() / per_chunk, per_chunk)};
+}
+
+absl::StatusOr<std::vector<SaveObject>> PlanSave(const kv::CacheConfig& config, const SaveQuery& query) {
+  TENURE_RETURN_IF_ERROR(Validate(config, query));
+  const std::vector<Tokens> boundaries =
+      kv::ReplayBoundaries(query.num_tokens, config.scheduler_block_size(), config.any_eagle());
+  std::vector<SaveObject> plan;
+  for (const GroupIndex group : SaveOrderOfGroups(config)) AddGroup(config, query, boundaries, group, plan);
+  return plan;
+}
+
+SaveChains::SaveChains(std::span<const int32_t> ranks) {
+  for (const int32_t count : ranks) {
     first_chain_.push_back(chains_.size());
-    const Tokens whole = RoundDown(query.start, config.groups()[g].block_size);
-    const HashIndex kept_end(whole / config.hash_block_size());
-    chains_.insert(chains_.end(), static_cast<size_t>(query.ranks[g]), Chain{false, kept_end});
+    chains_.resize(chains_.size() + static_cast<size_t>(count));
   }
 }
 
-SaveProgress::Chain& SaveProgress::ChainOf(GroupIndex group, int32_t rank) {
-  return chains_[first_chain_[static_cast<size_t>(group.value())] + static_cast<size_t>(rank)];
+bool SaveChains::IsReachable(const SaveObject& object) const {
+  if (stopped(object.group, object.rank)) return false;
+  if (!object.parent) return true;
+  const std::optional<HashIndex>& lost = ChainOf(object.parent->group, object.parent->rank).lost;
+  return !lost || object.parent->hash < *lost;
 }
 
-bool SaveProgress::IsReachable(const SaveObject& object) {
-  if (ChainOf(object.group, object.rank).stopped) return false;
-  return !object.parent || object.parent->hash < ChainOf(object.parent->group, object.parent->rank).kept_end;
+void SaveChains::Record(const SaveObject& object, bool kept) {
+  Chain& chain = chains_[Index(object.group, object.rank)];
+  if (!kept) {
+    chain.lost = std::min(chain.lost.value_or(object.hash), object.hash);
+  } else if (!chain.lost) {
+    chain.kept_end = HashIndex(object.hash.value() + 1);
+  }
 }
+
+SaveProgress::SaveProgress(const kv::CacheConfig& config, const SaveQuery& query, std::span<const SaveObject> plan)
+    : config_(config),
+      start_(query.start),
+      ranks_(query.ranks.begin(), query.ranks.end()),
+      plan_(plan),
+      chains_(ranks_) {}
 
 const SaveObject* SaveProgress::Next() {
   while (position_ < plan_.size()) {
     const SaveObject& object = plan_[position_++];
-    if (IsReachable(object)) return &object;
+    if (chains_.IsReachable(object)) return &object;
     ++skipped_;
   }
   return nullptr;
@@ -155,23 +168,18 @@ const SaveObject* SaveProgress::Next() {
 
 void SaveProgress::Record(store::PutAnswer answer) {
   TENURE_CHECK(position_ > 0);
-  const SaveObject& object = plan_[position_ - 1];
-  Chain& chain = ChainOf(object.group, object.rank);
-  if (!store::IsKept(answer)) {
-    chain.stopped = true;
-    return;
-  }
-  chain.kept_end = HashIndex(object.hash.value() + 1);
+  chains_.Record(plan_[position_ - 1], store::IsKept(answer));
 }
 
 Tokens SaveProgress::offset() const {
   std::optional<Tokens> offset;
   for (size_t g = 0; g < config_.groups().size(); ++g) {
     if (config_.groups()[g].kind != GroupKind::kFull) continue;
-    const size_t end = g + 1 < first_chain_.size() ? first_chain_[g + 1] : chains_.size();
-    for (size_t chain = first_chain_[g]; chain < end; ++chain) {
-      const Tokens kept = config_.hash_block_size() * chains_[chain].kept_end.value();
-      offset = offset ? std::min(*offset, kept) : kept;
+    const GroupIndex group(static_cast<int32_t>(g));
+    for (int32_t rank = 0; rank < ranks_[g]; ++rank) {
+      const Tokens kept = config_.hash_block_size() * chains_.kept_end(group, rank).value();
+      const Tokens chain = std::max(kept, RoundDown(start_, config_.groups()[g].block_size));
+      offset = offset ? std::min(*offset, chain) : chain;
     }
   }
   return offset.value_or(start_);

@@ -1,5 +1,6 @@
-// Which objects of a prompt are worth a put, in which order, and what to stop at when the pool refuses one. Pure: no
-// pool, no clock.
+// Which objects of a prompt are worth a put, in which order, what each hangs on, and what to stop at when the pool
+// refuses one. Pure: no pool, no clock. One rule for replay, which plans a whole prompt, and for an engine's saver,
+// which saves a prompt in pieces as it grows.
 //
 // Full attention ascending, then windows and chunked, then states, so that an object never comes before the one it
 // hangs on (design: "a save must not eat itself"). Full attention keeps every whole chunk; windows keep the tails and
@@ -38,6 +39,20 @@ struct SaveObject {
   friend bool operator==(const SaveObject&, const SaveObject&) = default;
 };
 
+// An object's group as an eviction policy sees it.
+store::ObjectKind ObjectKindOf(kv::GroupKind kind);
+
+// Every group once, in the order in which their objects are put.
+std::vector<kv::GroupIndex> SaveOrderOfGroups(const kv::CacheConfig& config);
+
+// The group that the chunks of windows, states and chunked attention hang on; none without full attention.
+std::optional<kv::GroupIndex> FirstFullGroup(const kv::CacheConfig& config);
+
+// What an object hangs on. `hash` may lie inside a chunk (a partial tail): full attention then hangs on the whole chunk
+// before it, others on the whole chunk around it, whether or not that is stored. `ranks`: namespaces of each group.
+std::optional<SaveObject::Parent> ParentOf(const kv::CacheConfig& config, std::span<const int32_t> ranks,
+                                           kv::GroupIndex group, int32_t rank, kv::HashIndex hash);
+
 struct SaveQuery {
   Tokens start;                    // Already in the pool: the hit; 0 or a multiple of the scheduler block size.
   Tokens num_tokens;               // The prompt; at least 1.
@@ -48,8 +63,35 @@ struct SaveQuery {
 // InvalidArgument names the field. A `start` at or past the last whole scheduler block gives an empty plan.
 absl::StatusOr<std::vector<SaveObject>> PlanSave(const kv::CacheConfig& config, const SaveQuery& query);
 
-// Walks a plan while the pool answers. A chain (one group on one rank) ends at its first object that was not kept; what
-// hangs on a chunk that was not kept is skipped, since nobody could reach it.
+// What was not kept so far, and so what is not worth a put any more: a chain (one group on one rank) ends at its first
+// object that was not kept, and what hangs on that or on what would follow it is skipped, since nobody could reach it.
+// What nobody tried counts as kept: other ranks may put it, or it was there before. A value; copies are independent.
+class SaveChains {
+ public:
+  explicit SaveChains(std::span<const int32_t> ranks);
+
+  bool IsReachable(const SaveObject& object) const;
+  // What the pool answered, in the order of each chain; one that is not kept may come early.
+  void Record(const SaveObject& object, bool kept);
+  bool stopped(kv::GroupIndex group, int32_t rank) const { return ChainOf(group, rank).lost.has_value(); }
+  // Above every hash of the chain that was recorded as kept; 0 when none was.
+  kv::HashIndex kept_end(kv::GroupIndex group, int32_t rank) const { return ChainOf(group, rank).kept_end; }
+
+ private:
+  struct Chain {
+    std::optional<kv::HashIndex> lost;  // The first that was not kept.
+    kv::HashIndex kept_end;
+  };
+  size_t Index(kv::GroupIndex group, int32_t rank) const {
+    return first_chain_[static_cast<size_t>(group.value())] + static_cast<size_t>(rank);
+  }
+  const Chain& ChainOf(kv::GroupIndex group, int32_t rank) const { return chains_[Index(group, rank)]; }
+
+  std::vector<size_t> first_chain_;  // Of each group, into chains_.
+  std::vector<Chain> chains_;
+};
+
+// Walks a plan while the pool answers.
 class SaveProgress {
  public:
   // All outlive this; `query` is the one that made the plan.
@@ -65,18 +107,11 @@ class SaveProgress {
   int64_t skipped() const { return skipped_; }
 
  private:
-  struct Chain {
-    bool stopped = false;
-    kv::HashIndex kept_end;  // Full attention: hashes below this are in the pool.
-  };
-  Chain& ChainOf(kv::GroupIndex group, int32_t rank);
-  bool IsReachable(const SaveObject& object);
-
   const kv::CacheConfig& config_;
   Tokens start_;
+  std::vector<int32_t> ranks_;
   std::span<const SaveObject> plan_;
-  std::vector<size_t> first_chain_;  // Of each group, into chains_.
-  std::vector<Chain> chains_;
+  SaveChains chains_;
   size_t position_ = 0;  // Of the object that Next gives next.
   int64_t skipped_ = 0;
 };

@@ -167,6 +167,60 @@ TEST(SaveProgress, ARefusalOnOneRankStopsThatRankOnly) {
   EXPECT_EQ(progress.offset(), Tokens(16));
 }
 
+TEST(ParentOf, AnObjectInsideAChunkHangsOnTheChunkBeforeOrAroundIt) {
+  const kv::CacheConfig config = Config(4, 16, {State(16), Full(16), Window(16, 32)});
+  const std::vector<int32_t> ranks = {1, 1, 1};
+  const auto parent = [&](int group, int64_t hash) {
+    const auto found = ParentOf(config, ranks, GroupIndex(group), 0, HashIndex(hash));
+    return found ? std::pair(found->group.value(), found->hash.value()) : std::pair(-1, int64_t{-1});
+  };
+  EXPECT_EQ(parent(1, 2), std::pair(-1, int64_t{-1}));  // Inside the first chunk.
+  EXPECT_EQ(parent(1, 3), std::pair(-1, int64_t{-1}));
+  EXPECT_EQ(parent(1, 4), std::pair(1, int64_t{3}));
+  EXPECT_EQ(parent(1, 7), std::pair(1, int64_t{3}));
+  EXPECT_EQ(parent(1, 10), std::pair(1, int64_t{7}));
+  for (const int group : {0, 2}) {
+    EXPECT_EQ(parent(group, 0), std::pair(1, int64_t{3}));
+    EXPECT_EQ(parent(group, 7), std::pair(1, int64_t{7}));
+    EXPECT_EQ(parent(group, 8), std::pair(1, int64_t{11}));
+  }
+}
+
+TEST(SaveOrderOfGroups, FullAttentionComesFirstAndStatesLast) {
+  const kv::CacheConfig config = Config(16, 16, {State(16), Window(16, 32), Full(16), State(16), Full(16)});
+  EXPECT_THAT(SaveOrderOfGroups(config),
+              ElementsAre(GroupIndex(2), GroupIndex(4), GroupIndex(1), GroupIndex(0), GroupIndex(3)));
+  EXPECT_EQ(FirstFullGroup(config), GroupIndex(2));
+  EXPECT_EQ(FirstFullGroup(Config(16, 16, {Window(16, 32)})), std::nullopt);
+}
+
+TEST(SaveChains, WhatNobodyTriedCountsAsKeptAndTheEarliestLossCounts) {
+  const std::vector<int32_t> ranks = {2, 1};
+  SaveChains chains(ranks);
+  const auto full = [](int32_t rank, int64_t hash) {
+    return SaveObject{GroupIndex(0), rank, HashIndex(hash), std::nullopt};
+  };
+  const auto on = [](int32_t rank, int64_t hash) {
+    return SaveObject{GroupIndex(1), 0, HashIndex(hash), SaveObject::Parent{GroupIndex(0), rank, HashIndex(hash)}};
+  };
+  EXPECT_TRUE(chains.IsReachable(on(0, 100)));
+  chains.Record(full(0, 5), true);
+  chains.Record(full(0, 9), false);
+  EXPECT_EQ(chains.kept_end(GroupIndex(0), 0), HashIndex(6));
+  EXPECT_TRUE(chains.stopped(GroupIndex(0), 0));
+  EXPECT_FALSE(chains.stopped(GroupIndex(0), 1));
+  EXPECT_FALSE(chains.IsReachable(full(0, 12)));
+  EXPECT_TRUE(chains.IsReachable(full(1, 12)));
+  EXPECT_TRUE(chains.IsReachable(on(0, 8)));
+  EXPECT_FALSE(chains.IsReachable(on(0, 9)));
+  EXPECT_TRUE(chains.IsReachable(on(1, 9)));
+  chains.Record(full(0, 7), false);
+  EXPECT_FALSE(chains.IsReachable(on(0, 8)));
+  EXPECT_TRUE(chains.IsReachable(on(0, 6)));
+  chains.Record(full(0, 12), true);  // In a chain that has ended nothing advances.
+  EXPECT_EQ(chains.kept_end(GroupIndex(0), 0), HashIndex(6));
+}
+
 // What was planned and kept is exactly what a load of the prompt's own boundary reads, and of each multiple of
 // state_every.
 TEST(PlanSave, KeepsWhatALoadAtEveryKeptBoundaryReads) {

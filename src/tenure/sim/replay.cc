@@ -45,20 +45,6 @@ class TraceHashes final : public connector::HashSource {
   std::span<const int64_t> block_ids_;
 };
 
-store::ObjectKind KindOf(kv::GroupKind kind) {
-  switch (kind) {
-    case kv::GroupKind::kFull:
-      return store::ObjectKind::kFull;
-    case kv::GroupKind::kWindow:
-      return store::ObjectKind::kWindow;
-    case kv::GroupKind::kState:
-      return store::ObjectKind::kState;
-    case kv::GroupKind::kChunked:
-      return store::ObjectKind::kChunked;
-  }
-  return store::ObjectKind::kOther;
-}
-
 absl::Status Validate(const ReplayOptions& options) {
   const Tokens block = options.model.config.scheduler_block_size();
   if (options.state_every < Tokens(0) || options.state_every % block != Tokens(0)) {
@@ -292,7 +278,7 @@ class Replay::Core {
     store::PutObject put{.key = {column.namespaces[group], HashOfId(BlockIdOf(arrival, object.hash))},
                          .segments = std::span(segments_).subspan(group, 1),
                          .parent = std::nullopt,
-                         .kind = KindOf(config().groups()[group].kind)};
+                         .kind = connector::ObjectKindOf(config().groups()[group].kind)};
     if (object.parent) {
       put.parent = kv::ObjectKey{column.namespaces[static_cast<size_t>(object.parent->group.value())],
                                  HashOfId(BlockIdOf(arrival, object.parent->hash))};
