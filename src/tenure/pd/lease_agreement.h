@@ -1,0 +1,16 @@
+// Both engines of a pair must have the same kv_lease_duration, or none (design §7, pd_protocol spec §6).
+//
+// Checked by D against what P published, and by P against what a pull carries. Pure functions.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+
+namespace tenure::pd {
+
+// Seconds; absent is off. FailedPrecondition with both values and the remedy when they differ: the one text that logs,
+// the status endpoint and replies show.
+absl::Status CheckLeaseAgreement(std::optional<double> prefill_seconds, std::optional<double> decode_seconds);
+
+}  // namespace tenure::pd

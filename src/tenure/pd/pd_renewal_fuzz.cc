@@ -1,0 +1,22 @@
+// Any bytes as a renewal: no crash, no memory beyond the message's share, an error of one bounded line, and what was
+// understood survives being encoded and decoded again.
+#include <cstdint>
+#include <string_view>
+
+#include "tenure/base/check.h"
+#include "tenure/base/status.h"
+#include "tenure/pd/renewal.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto decoded = tenure::pd::DecodeRenewal({reinterpret_cast<const char*>(data), size});
+  if (!decoded.ok()) {
+    const std::string_view text = tenure::Message(decoded.status());
+    TENURE_CHECK(absl::IsInvalidArgument(decoded.status()) && text.size() < 300 && text.find('\n') == text.npos);
+    return 0;
+  }
+  const auto encoded = tenure::pd::EncodeRenewal(*decoded);
+  TENURE_CHECK(encoded.ok());
+  const auto again = tenure::pd::DecodeRenewal(*encoded);
+  TENURE_CHECK(again.ok() && *again == *decoded);
+  return 0;
+}
