@@ -13,7 +13,11 @@ void BindKeys(nanobind::module_& module);
 void BindPools(nanobind::module_& module);
 void BindEmbeddedPool(nanobind::module_& module);
 void BindDaemonPool(nanobind::module_& module);
+void BindDaemonHost(nanobind::module_& module);
 void BindLookup(nanobind::module_& module);
+void BindEngineScheduler(nanobind::module_& module);
+void BindEngineWorker(nanobind::module_& module);
 void BindMooncake(nanobind::module_& module);
+void BindPdWire(nanobind::module_& module);
 
 }  // namespace tenure::python

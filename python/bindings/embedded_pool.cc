@@ -5,18 +5,16 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "bindings/pool_handle.h"
+#include "bindings/pool_options.h"
 #include "tenure/base/clock.h"
-#include "tenure/base/parse.h"
 #include "tenure/base/status.h"
 #include "tenure/store/maintenance_thread.h"
 
@@ -26,33 +24,12 @@ using namespace nb::literals;
 namespace tenure::python {
 namespace {
 
-using SizeArgument = std::variant<int64_t, std::string>;
-
 // Destroyed in reverse: the thread, the pool, the clock.
 struct OwnedPool {
   MonotonicClock clock;
   std::unique_ptr<store::EmbeddedPool> pool;
   std::unique_ptr<store::MaintenanceThread> maintenance;
 };
-
-int64_t BytesFrom(std::string_view what, const SizeArgument& size) {
-  if (const auto* bytes = std::get_if<int64_t>(&size)) return *bytes;
-  return ValueOrThrow(ParseSize(what, std::get<std::string>(size))).value();
-}
-
-store::PoolMode ModeFrom(const std::string& mode) {
-  if (mode == "closed") return store::PoolMode::kClosed;
-  if (mode == "independent") return store::PoolMode::kIndependent;
-  Throw(InvalidArgument("mode is \"{}\"; use closed or independent", mode.substr(0, 64)));
-}
-
-// A pool that the machine cannot hold would end the process while its pages are taken.
-void CheckMachine(int64_t capacity) {
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (capacity > machine) {
-    Throw(InvalidArgument("capacity is {} bytes; this machine has {}: use less", capacity, machine));
-  }
-}
 
 std::shared_ptr<store::Pool> MakePool(store::EmbeddedPoolOptions options) {
   CheckMachine(options.capacity.value());

@@ -1,15 +1,37 @@
 #include "bindings/list_hash_source.h"
 
+#include "bindings/lock_guard.h"
 #include "tenure/base/status.h"
 
 namespace nb = nanobind;
 
 namespace tenure::python {
 
-ListHashSource::ListHashSource(const nb::list& hashes) : list_(hashes.ptr()), size_(PyList_GET_SIZE(hashes.ptr())) {}
+namespace {
+
+bool IsInterpreterGoing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+}  // namespace
+
+ListHashSource::ListHashSource(const nb::list& hashes) : list_(hashes.ptr()), size_(PyList_GET_SIZE(hashes.ptr())) {
+  Py_INCREF(list_);
+}
+
+ListHashSource::~ListHashSource() {
+  if (IsInterpreterGoing()) return;
+  const LockHeld locked;
+  Py_DECREF(list_);
+}
 
 absl::Status ListHashSource::Read(std::span<const kv::HashIndex> indices, std::span<kv::BlockHash> hashes) const {
-  nb::gil_scoped_acquire locked;
+  if (IsInterpreterGoing()) return Unavailable("the interpreter is going away");
+  const LockHeld locked;
   for (size_t i = 0; i < indices.size(); ++i) {
     const int64_t index = indices[i].value();
     if (index >= PyList_GET_SIZE(list_)) {

@@ -1,6 +1,7 @@
 // One prompt's lookup in a pool, over the engine's own list of block hashes.
 #include "tenure/connector/lookup.h"
 
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -12,7 +13,9 @@
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "bindings/list_hash_source.h"
+#include "bindings/lookup_options.h"
 #include "bindings/pool_handle.h"
+#include "tenure/base/log.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
 
@@ -21,8 +24,6 @@ using namespace nb::literals;
 
 namespace tenure::python {
 namespace {
-
-using NamespaceLists = std::vector<std::vector<NamespaceHandle>>;
 
 struct FoundHit {
   kv::Hit hit;
@@ -52,6 +53,9 @@ class LookupHandle {
       MutexLock lock(mutex_);
       result = lookup_.Find(source, Tokens(num_tokens));
     }
+    if (!result.error.ok()) {
+      LogWarning("a lookup of {} tokens failed and counts as a miss: {}", num_tokens, Message(result.error));
+    }
     return {std::move(result.hit), std::string(ToString(result.outcome)), result.cost,
             std::make_shared<LeaseHandle>(pool_, std::move(result.leases))};
   }
@@ -70,36 +74,10 @@ class LookupHandle {
   std::shared_ptr<store::Pool> pool_;
 };
 
-connector::LookupOptions OptionsFrom(const std::string& search, const std::string& lease, double lease_ttl) {
-  connector::LookupOptions options;
-  if (search == "exhaustive") {
-    options.mode = kv::SearchMode::kExhaustive;
-  } else if (search != "tail_first") {
-    Throw(InvalidArgument("search is \"{}\"; use tail_first or exhaustive", search.substr(0, 64)));
-  }
-  if (lease == "all") {
-    options.lease = connector::LeaseMode::kAll;
-  } else if (lease != "selective") {
-    Throw(InvalidArgument("lease is \"{}\"; use selective or all", lease.substr(0, 64)));
-  }
-  options.lease_ttl = DurationFrom("lease_ttl", lease_ttl, store::Pool::kLeaseTtlMax);
-  return options;
-}
-
 void Init(LookupHandle* self, const kv::CacheConfig& config, const PoolHandle& pool, const NamespaceLists& namespaces,
           const std::string& search, const std::string& lease, double lease_ttl) {
-  connector::GroupNamespaces ids;
-  for (size_t group = 0; group < namespaces.size(); ++group) {
-    auto& list = ids.emplace_back();
-    for (const NamespaceHandle& name_space : namespaces[group]) {
-      if (name_space.owner != pool.state()) {
-        Throw(InvalidArgument("namespaces[{}] has \"{}\" of another pool; open it in this one", group,
-                              name_space.prefix));
-      }
-      list.push_back(name_space.id);
-    }
-  }
-  new (self) LookupHandle(config, pool.state(), pool.Open(), std::move(ids), OptionsFrom(search, lease, lease_ttl));
+  new (self) LookupHandle(config, pool.state(), pool.Open(), NamespaceIdsFrom(*pool.state(), namespaces),
+                          LookupOptionsFrom(search, lease, lease_ttl));
 }
 
 nb::dict CountersOf(LookupHandle& self) {

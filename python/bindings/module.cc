@@ -13,6 +13,10 @@ NB_MODULE(_native, module) {
   tenure::python::BindPools(module);
   tenure::python::BindEmbeddedPool(module);
   tenure::python::BindDaemonPool(module);
+  tenure::python::BindDaemonHost(module);
   tenure::python::BindLookup(module);
+  tenure::python::BindEngineScheduler(module);
+  tenure::python::BindEngineWorker(module);
   tenure::python::BindMooncake(module);
+  tenure::python::BindPdWire(module);
 }

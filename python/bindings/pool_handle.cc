@@ -61,6 +61,22 @@ size_t LeaseHandle::size() const {
   return size;
 }
 
+std::vector<std::vector<store::NamespaceId>> NamespaceIdsFrom(const PoolState& owner,
+                                                              const NamespaceLists& namespaces) {
+  std::vector<std::vector<store::NamespaceId>> ids;
+  for (size_t group = 0; group < namespaces.size(); ++group) {
+    auto& list = ids.emplace_back();
+    for (const NamespaceHandle& name_space : namespaces[group]) {
+      if (name_space.owner.get() != &owner) {
+        Throw(InvalidArgument("namespaces[{}] has \"{}\" of another pool; open it in this one", group,
+                              name_space.prefix));
+      }
+      list.push_back(name_space.id);
+    }
+  }
+  return ids;
+}
+
 store::ObjectKey KeyFrom(const PoolState& owner, size_t index, nb::handle item) {
   NamespaceHandle* name_space = nullptr;
   if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2 ||

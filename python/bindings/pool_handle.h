@@ -80,6 +80,10 @@ class LeaseHandle {
   std::vector<store::Lease> leases_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The ids of each group's namespaces, which this pool has opened; ValueError names the one of another pool.
+using NamespaceLists = std::vector<std::vector<NamespaceHandle>>;
+std::vector<std::vector<store::NamespaceId>> NamespaceIdsFrom(const PoolState& owner, const NamespaceLists& namespaces);
+
 // One element of a sequence of keys: a (Namespace, hash) pair of this pool.
 store::ObjectKey KeyFrom(const PoolState& owner, size_t index, nanobind::handle item);
 std::vector<store::ObjectKey> KeysFrom(const PoolState& owner, const nanobind::sequence& keys);

@@ -1,0 +1,1 @@
+"""Prefill/decode disaggregation. `tenure.pd.wire`: the messages of its side channel."""
