@@ -1,0 +1,148 @@
+"""Opening the pool that the option `pool` names, for the scheduler's and the workers' processes of one engine.
+
+embedded: this engine's own memory. Where scheduler and worker are one process the pool is an object that both hold; otherwise
+the worker of rank 0 hosts the daemon's core on a socket in a folder of mode 0700, named by the engine's instance and removed
+with it, and the other processes connect. unix:PATH: this machine's daemon. mooncake: a cluster (MOONCAKE_CONFIG_PATH).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from tenure._native import DaemonHost, DaemonPool, EmbeddedPool, Error, Pool
+from tenure.mooncake import MooncakePool
+
+if TYPE_CHECKING:
+    from tenure.vllm.options import StoreOptions
+    from vllm.config import VllmConfig
+
+_RETRY_SECONDS = 0.05
+
+_lock = threading.Lock()
+_in_process: dict[str, EmbeddedPool] = {}  # By engine instance.
+
+
+def check_pool(vllm_config: VllmConfig, options: StoreOptions) -> None:
+    """Refuses a pool that cannot serve this engine. ValueError names the option and the remedy. Takes nothing."""
+    parallel = vllm_config.parallel_config
+    if options.kind == "mooncake":
+        from tenure.mooncake import MooncakeConfig
+
+        MooncakeConfig.from_environment()
+        return
+    hosts = getattr(parallel, "nnodes", 1)
+    if options.kind == "embedded" and (hosts > 1 or parallel.distributed_executor_backend == "ray"):
+        raise ValueError('pool is "embedded", which is the memory of one host, but this engine may span several; use pool "mooncake"')
+
+
+class EnginePool:
+    """The pool of one process of an engine. `close` ends what this process started; idempotent."""
+
+    def __init__(self, pool: Pool, host: DaemonHost | None = None, folder: str = "", instance: str = "", shared: Pool | None = None) -> None:
+        self.pool = pool
+        self._host = host
+        self._folder = folder
+        self._instance = instance
+        self._shared = shared
+
+    def close(self) -> None:
+        """Closes the pool, then the daemon's core and its folder where this process hosts it."""
+        self.pool.close()
+        if self._instance:
+            with _lock:
+                if _in_process.get(self._instance) is self._shared:
+                    del _in_process[self._instance]
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def open_worker_pool(vllm_config: VllmConfig, options: StoreOptions) -> EnginePool:
+    """The pool of a worker; on rank 0 of an engine with an embedded pool this is where its memory is taken."""
+    if options.kind != "embedded":
+        return _open_shared(options)
+    instance = _instance(vllm_config, options)
+    if vllm_config.parallel_config.rank != 0:
+        return EnginePool(_connect(os.path.join(_folder(instance), "pool.sock"), options))
+    if _one_process(vllm_config):
+        pool = EmbeddedPool(options.embedded_bytes, mode=options.pool_mode)
+        with _lock:
+            _in_process[instance] = pool
+        return EnginePool(pool.share(), instance=instance, shared=pool)
+    folder = _folder(instance)
+    _make_private(folder)
+    path = os.path.join(folder, "pool.sock")
+    host = DaemonHost(path, options.embedded_bytes, mode=options.pool_mode)
+    try:
+        return EnginePool(_connect(path, options), host, folder)
+    except Error:
+        host.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def open_scheduler_pool(vllm_config: VllmConfig, options: StoreOptions) -> EnginePool:
+    """The pool of an engine's scheduler, which starts after its workers."""
+    if options.kind != "embedded":
+        return _open_shared(options)
+    instance = _instance(vllm_config, options)
+    if _one_process(vllm_config):
+        with _lock:
+            pool = _in_process.get(instance)
+        if pool is None:
+            raise Error("no worker of this engine made the embedded pool in this process; use pool unix:PATH with this executor")
+        return EnginePool(pool.share())
+    return EnginePool(_connect(os.path.join(_folder(instance), "pool.sock"), options))
+
+
+def _open_shared(options: StoreOptions) -> EnginePool:
+    if options.kind == "mooncake":
+        return EnginePool(MooncakePool(call_timeout=options.call_deadline, transfer_timeout=options.load_deadline, lease_ttl=options.lease_ttl))
+    return EnginePool(_connect(options.socket_path, options))
+
+
+def _one_process(vllm_config: VllmConfig) -> bool:
+    return vllm_config.parallel_config.distributed_executor_backend == "uni"
+
+
+def _instance(vllm_config: VllmConfig, options: StoreOptions) -> str:
+    """The same text in every process of an engine; another one for another child of a MultiConnector."""
+    transfer, parallel = vllm_config.kv_transfer_config, vllm_config.parallel_config
+    return f"{transfer.engine_id}-dp{parallel.data_parallel_index}-{options!r}"
+
+
+def _folder(instance: str) -> str:
+    # A socket's path has at most 107 bytes, and an engine id is the user's.
+    digest = hashlib.sha256(instance.encode()).hexdigest()[:16]
+    return os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"tenure-engine-{os.getuid()}-{digest}")
+
+
+def _make_private(folder: str) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:  # Of an engine with this id that was killed; a living one holds the socket's lock and is refused by it.
+        state = os.lstat(folder)
+        if not os.path.isdir(folder) or os.path.islink(folder) or state.st_uid != os.getuid():
+            raise Error(f"{folder} is not a folder of this user; remove it, or set XDG_RUNTIME_DIR") from None
+        os.chmod(folder, 0o700)
+
+
+def _connect(path: str, options: StoreOptions) -> Pool:
+    """Waits up to pool_wait for somebody to serve the socket. Later losses are misses, and the client reconnects by itself."""
+    end = time.monotonic() + options.pool_wait
+    while True:
+        try:
+            return DaemonPool(path, call_deadline=options.call_deadline)
+        except (Error, ValueError) as error:
+            # A socket that is not there yet is either; only the last answer is told.
+            if time.monotonic() >= end or options.kind == "unix":
+                raise Error(f"pool {options.pool}: {error}") from error
+        time.sleep(_RETRY_SECONDS)
