@@ -1,0 +1,140 @@
+"""Faults that the tests put between an engine in this process and its store."""
+
+import contextlib
+import ctypes
+
+from engine import Engine
+from tenure import KeyAnswer
+
+
+class Count:
+    """How often a fault came to act."""
+
+    def __init__(self):
+        self.count = 0
+
+
+def pool_of(engine: Engine):
+    """The pool of the engine's scheduler."""
+    return engine.connector._scheduler._pool.pool
+
+
+def store_keys(engine: Engine):
+    """The keys under which the last prompt's objects lie in the pool: (namespace, hash) of each group, rank and hash."""
+    model = engine.connector._scheduler._model
+    pool = pool_of(engine)
+    spaces = [pool.open_namespace(prefix) for prefixes in model.lookup_prefixes() for prefix in prefixes]
+    keys = [(space, value) for value in last_hashes(engine) for space in spaces]
+    return [key for key, answer in zip(keys, pool.probe(keys)) if answer is KeyAnswer.PRESENT]
+
+
+def last_hashes(engine: Engine):
+    return list(engine.connector.last_hashes)
+
+
+def watch_hashes(engine: Engine):
+    """Remembers the block hashes of the request that was looked up last."""
+    connector = engine.connector
+    asked = type(connector).get_num_new_matched_tokens
+
+    def listen(request, computed):
+        connector.last_hashes = list(request.block_hashes)
+        return asked(connector, request, computed)
+
+    connector.get_num_new_matched_tokens = listen
+    connector.last_hashes = []
+
+
+@contextlib.contextmanager
+def load_listener(engine: Engine, action):
+    """Runs `action` between the lookup and each step's loads."""
+    side = engine.worker._worker
+    seen = Count()
+    start = side.start_loads
+
+    def begin(metadata):
+        if engine.connector._scheduler._loading and metadata.plan:
+            seen.count += 1
+            action()
+        start(metadata)
+
+    side.start_loads = begin
+    try:
+        yield seen
+    finally:
+        del side.start_loads
+
+
+@contextlib.contextmanager
+def zeroed_loads(engine: Engine):
+    """After each load has ended, its blocks hold zeroes instead."""
+    scheduler, side = engine.connector._scheduler, engine.worker._worker
+    seen = Count()
+    finished, start = side.finished_loads, side.start_loads
+
+    def zero(requests):
+        for request in requests:
+            for block in scheduler._loading.get(request, ()):
+                for base, stride, size in side.memory.pieces[0][0]:
+                    ctypes.memset(base + block * stride, 0, size)
+                    seen.count += 1
+
+    def end():
+        loaded, failed = finished()
+        zero(loaded)
+        return loaded, failed
+
+    def begin(metadata):
+        start(metadata)
+        if not scheduler._model.load_async:
+            zero(list(scheduler._loading))
+
+    side.finished_loads, side.start_loads = end, begin
+    try:
+        yield seen
+    finally:
+        del side.finished_loads, side.start_loads
+
+
+def flip_bytes_in_pool(engine: Engine):
+    """Flips the first byte of each object of the last prompt in the embedded pool of this process. Returns how many.
+
+    Objects are found by their content, which the engine's own cache still has: in any memory but the engine's.
+    """
+    memory = engine.worker._worker.memory
+    storages = [range(base, base + size) for base, size in memory.regions]
+    heads = [
+        ctypes.string_at(base + block * stride, 64) for block in cached_blocks(engine) for base, stride, _ in memory.pieces[0][0][:1]
+    ]
+    flipped = 0
+    for low, high in _anonymous_mappings(64 << 20):
+        if any(low < storage.stop and storage.start < high for storage in storages):
+            continue
+        content = ctypes.string_at(low, high - low)
+        for head in heads:
+            at = content.find(head)
+            if at >= 0:
+                ctypes.memmove(low + at, bytes([head[0] ^ 0x40]), 1)
+                flipped += 1
+    return flipped
+
+
+def cached_blocks(engine: Engine):
+    """Blocks in which the engine has the last prompt."""
+    manager = engine.scheduler.kv_cache_manager
+    groups = len(engine.scheduler.kv_cache_config.kv_cache_groups)
+    found = set()
+    for value in last_hashes(engine):
+        for group in range(groups):
+            for block in manager.block_pool.get_cached_block(value, [group]) or ():
+                found.add(block.block_id)
+    return sorted(found)
+
+
+def _anonymous_mappings(bytes_min):
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        for line in maps:
+            fields = line.split()
+            low, high = (int(part, 16) for part in fields[0].split("-"))
+            if fields[1].startswith("rw") and high - low >= bytes_min and len(fields) == 5:
+                yield low, high
