@@ -30,6 +30,12 @@ _in_process: dict[str, EmbeddedPool] = {}  # By engine instance.
 
 def check_pool(vllm_config: VllmConfig, options: StoreOptions) -> None:
     """Refuses a pool that cannot serve this engine. ValueError names the option and the remedy. Takes nothing."""
+    algorithm = vllm_config.cache_config.prefix_caching_hash_algo
+    if options.kind != "embedded" and algorithm.startswith("xxhash") and "PYTHONHASHSEED" not in os.environ:
+        raise ValueError(
+            f"prefix_caching_hash_algo is {algorithm}, whose hashes differ in every process, but pool {options.pool} is shared: what is saved "
+            "would never be found again; set PYTHONHASHSEED to one value on all engines, or use --prefix-caching-hash-algo sha256_cbor"
+        )
     parallel = vllm_config.parallel_config
     if options.kind == "mooncake":
         from tenure.mooncake import MooncakeConfig

@@ -206,15 +206,8 @@ def _mount_segment(options: StoreOptions) -> Any:
 
 
 def _warn(vllm_config: VllmConfig) -> None:
-    transfer, cache = vllm_config.kv_transfer_config, vllm_config.cache_config
-    if transfer.kv_load_failure_policy == "fail":
+    if vllm_config.kv_transfer_config.kv_load_failure_policy == "fail":
         _logger.warning(
             'kv_load_failure_policy is "fail": a request whose load fails ends with HTTP 500 and no text; set it to "recompute" in '
             "--kv-transfer-config to serve it from the prompt instead"
-        )
-    if cache.prefix_caching_hash_algo.startswith("xxhash") and "PYTHONHASHSEED" not in os.environ:
-        _logger.warning(
-            "prefix_caching_hash_algo is %s and PYTHONHASHSEED is not set: every process hashes differently, so engines share nothing; "
-            "set PYTHONHASHSEED to one value on all",
-            cache.prefix_caching_hash_algo,
         )

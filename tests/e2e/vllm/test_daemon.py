@@ -25,7 +25,7 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def options(daemon):
-    return {"pool": f"unix:{daemon.socket}", "call_deadline": 1.0, "load_deadline": 5.0}
+    return {"pool": f"unix:{daemon.socket}", "call_deadline": 3.0, "load_deadline": 5.0, "lookup_deadline": 3.0}
 
 
 @pytest.fixture(scope="session")

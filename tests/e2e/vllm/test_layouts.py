@@ -186,3 +186,14 @@ def test_mooncake_without_a_configuration_is_refused(monkeypatch):
     monkeypatch.delenv("MOONCAKE_CONFIG_PATH", raising=False)
     with pytest.raises(ValueError, match="MOONCAKE_CONFIG_PATH"):
         check_pool(engine(), StoreOptions.from_mapping({"pool": "mooncake"}))
+
+
+@pytest.mark.parametrize("pool", ["unix:/run/tenure.sock", "mooncake"])
+def test_hashes_of_one_process_are_refused_on_a_shared_pool(monkeypatch, pool):
+    """They would be put for ever and never read."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    config = engine()
+    config.cache_config.prefix_caching_hash_algo = "xxhash"
+    check_pool(config, StoreOptions.from_mapping({}))  # One engine alone computes all hashes itself.
+    with pytest.raises(ValueError, match="xxhash.*PYTHONHASHSEED.*sha256_cbor"):
+        check_pool(config, StoreOptions.from_mapping({"pool": pool}))

@@ -37,7 +37,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def engine(store):
-    started = Engine("llama", {"pool": "mooncake", "call_deadline": 2.0, "load_deadline": 5.0, "lease_ttl": 2.0}, prefix_caching_hash_algo=ALGORITHM)
+    started = Engine("llama", {"pool": "mooncake", "call_deadline": 2.0, "load_deadline": 5.0, "lease_ttl": 2.0, "lookup_deadline": 5.0}, prefix_caching_hash_algo=ALGORITHM)
     yield started
     started.close()
 
