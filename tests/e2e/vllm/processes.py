@@ -13,7 +13,7 @@ PROGRAM = os.environ.get("TENURE_PROGRAM", "tenure")
 
 
 def end(process, number=signal.SIGTERM):
-    """Ends one process, stopped or not, and what it started in its session."""
+    """Ends one process, stopped or not, and what it started in its group."""
     if process.poll() is None:
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
@@ -22,7 +22,7 @@ def end(process, number=signal.SIGTERM):
         except subprocess.TimeoutExpired:
             process.kill()
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # Its own session: an engine's workers outlive a killed engine.
+        os.killpg(process.pid, signal.SIGKILL)  # Its own group: an engine's workers outlive a killed engine.
     except ProcessLookupError:
         pass
     process.wait(20)
@@ -40,7 +40,7 @@ class Daemon:
         """Starts it, also again after its end. Returns when it listens."""
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--socket", self.socket, "--memory", self._memory],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
         )
         deadline = time.monotonic() + 30
         while not self._listens():
@@ -74,7 +74,7 @@ class EngineProcess:
     def __init__(self, model, options, *, connector="TenureStoreConnector", environment=None, **arguments):
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "ask.py"), model, connector, json.dumps(options), json.dumps(arguments)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0,
             env={**os.environ, **(environment or {})}, cwd=HERE,
         )
         self.lines = []  # All that it wrote.

@@ -87,8 +87,10 @@ def test_another_engine_reads_what_this_one_wrote(engine, options):
 def test_two_ranks_share_nothing_with_one_and_everything_with_themselves(engine, options):
     tokens = prompt(LENGTH, seed=4)
     cold = engine.ask(tokens)
+    # Two ranks spin on both processors, and the daemon may wait for one longer than its usual deadlines.
+    patient = {**options, "call_deadline": 60.0, "load_deadline": 120.0, "lookup_deadline": 60.0}
     ranks = EngineProcess(
-        "llama", options, in_process=False, tensor_parallel_size=2,
+        "llama", patient, in_process=False, tensor_parallel_size=2,
         environment={"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_LOGGING_LEVEL": "INFO"},
     )
     try:
