@@ -214,7 +214,8 @@ class RandomHistory {
   void Take(const WorkerReport& report) {
     for (const uint64_t job : report.saved) ASSERT_EQ(jobs_.erase(job), 1u) << "job " << job << " twice or unknown";
     const std::set<BlockId> failed_blocks(report.failed_blocks.begin(), report.failed_blocks.end());
-    ASSERT_EQ(report.failed.empty(), failed_blocks.empty());
+    // An order without chunks can fail too (the end of the worker), and then no block does.
+    ASSERT_TRUE(failed_blocks.empty() || !report.failed.empty());
     for (const std::string& request : report.loaded) EndLoad(request, {});
     for (const std::string& request : report.failed) EndLoad(request, failed_blocks);
     loaded_ += static_cast<int64_t>(report.loaded.size());
