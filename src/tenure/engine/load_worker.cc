@@ -97,10 +97,7 @@ void LoadWorker::Process(BlockIo& io, Load load) {
       if (log_pace_.Allows()) LogWarning("the load of request {} is failed: {}", load.order.request, Message(written));
     }
   } else {
-    for (const LoadChunk& chunk : load.order.chunks) {
-      ++outcome.failed_keys[static_cast<size_t>(LoadFailure::kBadBlock)];
-      if (context_.memory.IsUsable(chunk.block)) outcome.blocks.push_back(chunk.block);
-    }
+    outcome = AllFailed(load.order, LoadFailure::kBadBlock);
     if (log_pace_.Allows()) {
       LogError("the load of request {} names a group, block or hash that this engine does not have; it is failed",
                load.order.request);
@@ -157,12 +154,8 @@ bool LoadWorker::ReadBatch(BlockIo& io, std::span<const BlockObject> batch, Outc
                          .duration = absl::ZeroDuration(),
                          .keys = static_cast<int64_t>(batch.size()),
                          .bytes = bytes.value()};
-  const MonotonicTime start = context_.clock.Now();
-  const absl::Status status = io.Get(batch, answers);
-  record.duration = context_.clock.Now() - start;
+  const absl::Status status = Measure(context_.clock, record, [&] { return io.Get(batch, answers); });
   if (!status.ok()) {
-    record.status = OperationStatus::kError;
-    record.failed_keys = record.keys;
     context_.reports.AddOperation(record);
     const LoadFailure cause = absl::IsAborted(status) ? LoadFailure::kCopy : LoadFailure::kUnavailable;
     for (const BlockObject& object : batch) outcome.Fail(cause, object);
@@ -206,14 +199,19 @@ void LoadWorker::RemoveWrong(std::span<const BlockObject> batch, std::span<const
 }
 
 void LoadWorker::FailUnread(Load load) {
-  Outcome outcome;
+  Outcome outcome = AllFailed(load.order, LoadFailure::kNotTried);
   // Also without a block: what was not read has not been loaded.
   if (load.order.chunks.empty()) ++outcome.failed_keys[static_cast<size_t>(LoadFailure::kNotTried)];
-  for (const LoadChunk& chunk : load.order.chunks) {
-    ++outcome.failed_keys[static_cast<size_t>(LoadFailure::kNotTried)];
+  Report(std::move(load), std::move(outcome));
+}
+
+LoadWorker::Outcome LoadWorker::AllFailed(const LoadOrder& order, LoadFailure cause) const {
+  Outcome outcome;
+  for (const LoadChunk& chunk : order.chunks) {
+    ++outcome.failed_keys[static_cast<size_t>(cause)];
     if (context_.memory.IsUsable(chunk.block)) outcome.blocks.push_back(chunk.block);
   }
-  Report(std::move(load), std::move(outcome));
+  return outcome;
 }
 
 void LoadWorker::Report(Load load, Outcome outcome) {

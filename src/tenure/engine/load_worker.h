@@ -83,6 +83,8 @@ class LoadWorker {
   bool ReadBatch(BlockIo& io, std::span<const BlockObject> batch, Outcome& outcome);
   void RemoveWrong(std::span<const BlockObject> batch, std::span<const store::KeyAnswer> answers);
   void FailUnread(Load load);
+  // Every chunk of the order failed by `cause`, with the blocks that this engine has.
+  Outcome AllFailed(const LoadOrder& order, LoadFailure cause) const;
   void Report(Load load, Outcome outcome);
 
   const WorkerContext& context_;

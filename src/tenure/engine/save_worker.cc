@@ -178,13 +178,7 @@ absl::Status SaveWorker::Probe(Pass& pass) {
   std::vector<KeyAnswer> answers(keys.size(), KeyAnswer::kUnavailable);
   OperationRecord record{
       .operation = Operation::kSaveExists, .duration = absl::ZeroDuration(), .keys = static_cast<int64_t>(keys.size())};
-  const MonotonicTime start = context_.clock.Now();
-  const absl::Status status = context_.pool.Probe(keys, answers);
-  record.duration = context_.clock.Now() - start;
-  if (!status.ok()) {
-    record.status = OperationStatus::kError;
-    record.failed_keys = record.keys;
-  }
+  const absl::Status status = Measure(context_.clock, record, [&] { return context_.pool.Probe(keys, answers); });
   context_.reports.AddOperation(record);
   TENURE_RETURN_IF_ERROR(status);
   int64_t present = 0;
@@ -237,12 +231,8 @@ absl::Status SaveWorker::PutBatch(Job& job, Pass& pass, const std::vector<size_t
                          .duration = absl::ZeroDuration(),
                          .keys = static_cast<int64_t>(objects.size()),
                          .bytes = io_->BytesOf(objects).value()};
-  const MonotonicTime start = context_.clock.Now();
-  const absl::Status status = io_->Put(objects, answers);
-  record.duration = context_.clock.Now() - start;
+  const absl::Status status = Measure(context_.clock, record, [&] { return io_->Put(objects, answers); });
   if (!status.ok()) {
-    record.status = OperationStatus::kError;
-    record.failed_keys = record.keys;
     context_.reports.AddOperation(record);
     return status;
   }

@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "tenure/base/clock.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/units.h"
 #include "tenure/engine/step_plan.h"
@@ -36,6 +38,19 @@ struct OperationRecord {
   int64_t failed_keys = 0;
   OperationStatus status = OperationStatus::kOk;
 };
+
+// Books the time that `call` takes, and when its status is an error, that every key of it failed.
+template <typename Call>
+absl::Status Measure(const Clock& clock, OperationRecord& record, const Call& call) {
+  const MonotonicTime start = clock.Now();
+  absl::Status status = call();
+  record.duration = clock.Now() - start;
+  if (!status.ok()) {
+    record.status = OperationStatus::kError;
+    record.failed_keys = record.keys;
+  }
+  return status;
+}
 
 // A chunk that this worker has newly stored, on all its shards.
 struct StoredEvent {
