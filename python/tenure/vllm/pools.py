@@ -7,6 +7,7 @@ with it, and the other processes connect. unix:PATH: this machine's daemon. moon
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -16,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tenure._native import DaemonHost, DaemonPool, EmbeddedPool, Error, Pool
-from tenure.mooncake import MooncakePool
+from tenure.mooncake import MooncakeConfig, MooncakePool
 
 if TYPE_CHECKING:
     from tenure.vllm.options import StoreOptions
@@ -38,8 +39,6 @@ def check_pool(vllm_config: VllmConfig, options: StoreOptions) -> None:
         )
     parallel = vllm_config.parallel_config
     if options.kind == "mooncake":
-        from tenure.mooncake import MooncakeConfig
-
         MooncakeConfig.from_environment()
         return
     hosts = getattr(parallel, "nnodes", 1)
@@ -77,7 +76,7 @@ def open_worker_pool(vllm_config: VllmConfig, options: StoreOptions) -> EnginePo
         return _open_shared(options)
     instance = _instance(vllm_config, options)
     if vllm_config.parallel_config.rank != 0:
-        return EnginePool(_connect(os.path.join(_folder(instance), "pool.sock"), options))
+        return EnginePool(_connect(_socket(_folder(instance)), options))
     if _one_process(vllm_config):
         pool = EmbeddedPool(options.embedded_bytes, mode=options.pool_mode)
         with _lock:
@@ -85,7 +84,7 @@ def open_worker_pool(vllm_config: VllmConfig, options: StoreOptions) -> EnginePo
         return EnginePool(pool.share(), instance=instance, shared=pool)
     folder = _folder(instance)
     _make_private(folder)
-    path = os.path.join(folder, "pool.sock")
+    path = _socket(folder)
     host = DaemonHost(path, options.embedded_bytes, mode=options.pool_mode)
     try:
         return EnginePool(_connect(path, options), host, folder)
@@ -106,13 +105,21 @@ def open_scheduler_pool(vllm_config: VllmConfig, options: StoreOptions) -> Engin
         if pool is None:
             raise Error("no worker of this engine made the embedded pool in this process; use pool unix:PATH with this executor")
         return EnginePool(pool.share())
-    return EnginePool(_connect(os.path.join(_folder(instance), "pool.sock"), options))
+    return EnginePool(_connect(_socket(_folder(instance)), options))
 
 
 def _open_shared(options: StoreOptions) -> EnginePool:
     if options.kind == "mooncake":
-        return EnginePool(MooncakePool(call_timeout=options.call_deadline, transfer_timeout=options.load_deadline, lease_ttl=options.lease_ttl))
+        return EnginePool(open_mooncake(options))
     return EnginePool(_connect(options.socket_path, options))
+
+
+def open_mooncake(options: StoreOptions) -> MooncakePool:
+    """The cluster that MOONCAKE_CONFIG_PATH names, with the connector's own options over it."""
+    config = MooncakeConfig.from_environment()
+    if options.preferred_segment:
+        config = dataclasses.replace(config, preferred_segment=options.preferred_segment)
+    return MooncakePool(config, call_timeout=options.call_deadline, transfer_timeout=options.load_deadline, lease_ttl=options.lease_ttl)
 
 
 def _one_process(vllm_config: VllmConfig) -> bool:
@@ -129,6 +136,10 @@ def _folder(instance: str) -> str:
     # A socket's path has at most 107 bytes, and an engine id is the user's.
     digest = hashlib.sha256(instance.encode()).hexdigest()[:16]
     return os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"tenure-engine-{os.getuid()}-{digest}")
+
+
+def _socket(folder: str) -> str:
+    return os.path.join(folder, "pool.sock")
 
 
 def _make_private(folder: str) -> None:

@@ -17,7 +17,7 @@ from tenure.vllm.model import check_supported
 from tenure.vllm.messages import TenureMetadata
 from tenure.vllm.options import StoreOptions
 from tenure.vllm.plugin import register
-from tenure.vllm.pools import check_pool
+from tenure.vllm.pools import check_pool, open_mooncake
 from tenure.vllm.stats import TenurePromMetrics, TenureStats
 from tenure.vllm.store_scheduler import SchedulerSide
 from tenure.vllm.store_worker import WorkerSide
@@ -148,7 +148,7 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         if self._worker is not None:
-            self._worker.start_loads(self._metadata())
+            self._worker.start_loads(self._get_connector_metadata())
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         return  # Whole requests are loaded before they are scheduled, or before the forward pass.
@@ -158,7 +158,7 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         if self._worker is not None:
-            self._worker.start_saves(self._metadata())
+            self._worker.start_saves(self._get_connector_metadata())
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         results = self.get_transfer_results(finished_req_ids)
@@ -190,9 +190,6 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> TenurePromMetrics:
         return TenurePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
-    def _metadata(self) -> Any:
-        return self._get_connector_metadata()
-
 
 def _mount_segment(options: StoreOptions) -> Any:
     if options.kind != "mooncake":
@@ -200,9 +197,7 @@ def _mount_segment(options: StoreOptions) -> Any:
             f"pool is {options.pool!r}, but kv_role kv_consumer with enable_lookup false and save_decode_cache false only gives memory to a "
             'cluster; use pool "mooncake", or enable_lookup true'
         )
-    from tenure.mooncake import MooncakePool
-
-    return MooncakePool()
+    return open_mooncake(options)
 
 
 def _warn(vllm_config: VllmConfig) -> None:

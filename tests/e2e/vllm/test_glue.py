@@ -6,7 +6,7 @@ import types
 import pytest
 
 from tenure import Error
-from tenure.vllm import store_scheduler
+from tenure.vllm import pools, store_scheduler
 from tenure.vllm.events import PENDING_MAX, EventQuorum
 from tenure.vllm.messages import TenureWorkerMetadata
 from tenure.vllm.options import StoreOptions
@@ -52,6 +52,7 @@ def make_side(monkeypatch):
     def make(core, *, load_async=True, loads_whole_blocks=False):
         model = types.SimpleNamespace(
             config=None, group_ids=(0,), replicas=[1], block_size=16, load_async=load_async, loads_whole_blocks=loads_whole_blocks,
+            events=False,
             lookup_prefixes=lambda: [["m@"]],
         )
         pool = types.SimpleNamespace(pool=types.SimpleNamespace(name="embedded", open_namespace=lambda prefix: prefix), close=lambda: None)
@@ -240,3 +241,15 @@ def test_engines_in_one_process_end_each_their_own_pool():
     second.close()
     with pytest.raises(Error, match="no worker of this engine"):
         open_scheduler_pool(engine_config("uni"), options)
+
+
+def test_a_preferred_segment_reaches_mooncake(monkeypatch, tmp_path):
+    """The connector's option goes over that of the file; without it the file's stays."""
+    config = tmp_path / "mooncake.json"
+    config.write_text('{"master_server_address": "127.0.0.1:1", "preferred_segment": "of the file"}')
+    monkeypatch.setenv("MOONCAKE_CONFIG_PATH", str(config))
+    asked = []
+    monkeypatch.setattr(pools, "MooncakePool", lambda config, **options: asked.append(config.preferred_segment))
+    pools.open_mooncake(StoreOptions.from_mapping({"pool": "mooncake", "preferred_segment": "of the connector"}))
+    pools.open_mooncake(StoreOptions.from_mapping({"pool": "mooncake"}))
+    assert asked == ["of the connector", "of the file"]
