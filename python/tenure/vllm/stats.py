@@ -28,13 +28,17 @@ class TenureStats(KVConnectorStats):
             self.reset()
 
     @staticmethod
-    def of(operations: Iterable[Operation], counters: dict[str, int]) -> TenureStats | None:
-        """The records of (name, seconds, keys, bytes, failed keys, status) tuples and counter increments; None when there are none."""
+    def since(last: dict[str, int], operations: Iterable[Operation], counters: dict[str, int]) -> TenureStats | None:
+        """What has come since the last call, None for nothing: (name, seconds, keys, bytes, failed keys, status) tuples, and the growth
+        of the counters over those in `last`, which becomes a copy of them."""
         data: dict[str, list[dict[str, Any]]] = {}
         for name, seconds, keys, size, failed, status in operations:
             record = {"duration_seconds": seconds, "num_keys": keys, "num_bytes": size, "status": status, "num_failed_keys": failed}
             data.setdefault(name, []).append(record)
-        grown = {name.removesuffix("_total"): value for name, value in counters.items() if value}
+        grown = {
+            name.removesuffix("_total"): value - last.get(name, 0) for name, value in counters.items() if value != last.get(name, 0)
+        }
+        last.update(counters)
         if grown:
             data[_COUNTERS] = [grown]
         return TenureStats(data) if data else None

@@ -40,19 +40,18 @@ class SchedulerSide:
         if self._model.load_async and not options.load_async:
             _logger.warning("load_async is false, but vLLM cannot recover synchronous loads of several KV cache groups; loading in the background")
         self._store_group = {group: index for index, group in enumerate(self._model.group_ids)}
-        self._events_on = bool(vllm_config.kv_events_config and vllm_config.kv_events_config.enable_kv_cache_events)
-        world_size = vllm_config.parallel_config.world_size
-        self._events = EventQuorum(world_size, self._model.replicas)
+        self._world_size = vllm_config.parallel_config.world_size
+        self._events = EventQuorum(self._world_size, self._model.replicas)
         self._pool = open_scheduler_pool(vllm_config, options)
         prefixes = self._model.lookup_prefixes()
         _logger.info("TenureStoreConnector: pool %s, the first of its key prefixes is %s", options.pool, prefixes[0][0])
-        namespaces = [[self._pool.pool.open_namespace(prefix) for prefix in group] for group in prefixes]
+        self._namespaces = [[self._pool.pool.open_namespace(prefix) for prefix in group] for group in prefixes]
         self._core = StoreScheduler(
             self._model.config,
             self._pool.pool,
-            namespaces,
+            self._namespaces,
             role=transfer.kv_role,
-            world_size=world_size,
+            world_size=self._world_size,
             search=options.search,
             lease=options.lease,
             lease_ttl=options.lease_ttl,
@@ -60,10 +59,9 @@ class SchedulerSide:
             inline_lookup=self._pool.pool.name == "embedded",
             enable_lookup=options.enable_lookup,
             save_decode_cache=options.save_decode_cache,
-            events=self._events_on,
+            events=self._model.events,
             sync_loads=not self._model.load_async,
         )
-        self._world_size = world_size
         self._blocks: BlockPool | None = None
         self._requests: dict[str, Request] = {}
         # Requests whose loads were ordered, and the blocks of each, to find whose load failed by block ids.
@@ -197,9 +195,7 @@ class SchedulerSide:
         """Lookups and counters since the last call."""
         counters = self._core.counters()
         counters[f"external_tokens_{self._options.kind}_total"] = counters["external_tokens_total"]
-        grown = {name: value - self._last_counters.get(name, 0) for name, value in counters.items()}
-        self._last_counters = counters
-        return TenureStats.of(self._core.operations(), grown)
+        return TenureStats.since(self._last_counters, self._core.operations(), counters)
 
     def reset(self) -> bool:
         """Drops every answer, and every object of this model in the pool; False, with a log line, when the pool does not answer.
@@ -213,11 +209,10 @@ class SchedulerSide:
         return self._clear()
 
     def _clear(self) -> bool:
-        pool = self._pool.pool
         try:
-            for prefixes in self._model.lookup_prefixes():
-                for prefix in prefixes:
-                    pool.clear(pool.open_namespace(prefix))
+            for group in self._namespaces:
+                for namespace in group:
+                    self._pool.pool.clear(namespace)
         except (Error, ValueError) as error:
             _logger.error("reset of the store failed: %s", error)
             return False
@@ -261,7 +256,7 @@ class SchedulerSide:
             prefill_end,
             new.num_computed_tokens,
             scheduled,
-            list(prefill) if self._events_on and prefill is not None else None,
+            list(prefill) if self._model.events and prefill is not None else None,
         )
 
     def _schedule_cached(self, cached: CachedRequestData, scheduled: dict[str, int]) -> None:
@@ -277,5 +272,5 @@ class SchedulerSide:
                 request.num_tokens,
                 cached.num_computed_tokens[position],
                 scheduled[request_id],
-                list(request.all_token_ids) if self._events_on else None,
+                list(request.all_token_ids) if self._model.events else None,
             )

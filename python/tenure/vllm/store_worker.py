@@ -43,7 +43,6 @@ class WorkerSide:
                 self._model.layout.store_namespace,
             )
         self._can_put = transfer.kv_role in ("kv_producer", "kv_both") or options.save_decode_cache
-        self._events_on = bool(vllm_config.kv_events_config and vllm_config.kv_events_config.enable_kv_cache_events)
         self._engine_pool: EnginePool = open_worker_pool(vllm_config, options)
         if options.keys == "vllm":
             try:
@@ -85,7 +84,7 @@ class WorkerSide:
             can_put=self._can_put,
             load_threads=self._options.load_threads,
             load_deadline=self._options.load_deadline,
-            events=self._events_on,
+            events=self._model.events,
             device=None if memory.device[0] == "cpu" else memory.device,
         )
 
@@ -129,9 +128,7 @@ class WorkerSide:
         """Operations and counters since the last call."""
         self._collect()
         operations, self._operations = self._operations, []
-        grown = {name: value - self._last_counters.get(name, 0) for name, value in self._counters.items()}
-        self._last_counters = dict(self._counters)
-        return TenureStats.of(operations, grown)
+        return TenureStats.since(self._last_counters, operations, self._counters)
 
     def close(self) -> None:
         """Waits a little for copies under way, then ends them and the pool. Idempotent."""

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-import time
 
 import pytest
+
+from waiting import until
 
 os.environ.update(
     VLLM_NO_USAGE_STATS="1",
@@ -85,7 +86,8 @@ class Engine:
     def forget_local(self):
         """Drops the engine's own prefix cache, and leaves the store alone."""
         self.settle()
-        assert self.llm.reset_prefix_cache()
+        # Refused while saves pin blocks, which only the engine's own processes know of.
+        until(self.llm.reset_prefix_cache, "the engine's blocks are still held", 60)
 
     @property
     def scheduler(self):
@@ -104,21 +106,20 @@ class Engine:
         return get_kv_transfer_group()
 
     def settle(self, seconds=30):
-        """Steps the engine until its saves are done and no block is pinned."""
-        if not self._in_process:
-            time.sleep(0.5)  # Its own process keeps stepping; nothing tells when it is done.
+        """Steps the engine until its saves are done and no block is pinned. One in its own processes steps by itself."""
+        if not self._in_process or self.connector is None:
             return
-        end = time.monotonic() + seconds
-        while self.connector is not None and self.connector.has_pending_push_work():
-            assert time.monotonic() < end, "saves are still pending"
-            self.llm.llm_engine.step()
+
+        def step():
+            if self.connector.has_pending_push_work():
+                self.llm.llm_engine.step()
+            return not self.connector.has_pending_push_work()
+
+        until(step, "saves are still pending", seconds)
 
     def settle_leases(self, seconds=20):
         """Waits until the store leases nothing for this engine; leases end in the background. In process only."""
-        end = time.monotonic() + seconds
-        while self.connector._scheduler._pool.pool.stats()["held_leased_objects"]:
-            assert time.monotonic() < end, "leases are still held"
-            time.sleep(0.01)
+        until(lambda: not self.connector._scheduler._pool.pool.stats()["held_leased_objects"], "leases are still held", seconds)
 
     def metrics(self):
         """Every metric's value by (name, labels) as text."""
@@ -139,15 +140,6 @@ class Engine:
         with contextlib.suppress(Exception):
             self.llm.llm_engine.engine_core.shutdown()
         del self.llm
-
-
-@contextlib.contextmanager
-def running(*arguments, **keywords):
-    engine = Engine(*arguments, **keywords)
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 def require_same(answer, reference):

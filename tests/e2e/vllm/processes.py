@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
-import time
+
+from waiting import until
 
 HERE = pathlib.Path(__file__).parent
 PROGRAM = os.environ.get("TENURE_PROGRAM", "tenure")
@@ -42,15 +44,10 @@ class Daemon:
             [PROGRAM, "serve", "--socket", self.socket, "--memory", self._memory],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
         )
-        deadline = time.monotonic() + 30
-        while not self._listens():
-            assert self.process.poll() is None, "tenure serve ended at once"
-            assert time.monotonic() < deadline, "tenure serve does not listen"
-            time.sleep(0.02)
+        until(self._listens, "tenure serve does not listen", 30)
 
     def _listens(self):
-        import socket
-
+        assert self.process.poll() is None, "tenure serve ended at once"
         with socket.socket(socket.AF_UNIX) as client:
             return client.connect_ex(self.socket) == 0
 

@@ -5,13 +5,13 @@ llama in float32, where also a cold run is an oracle.
 
 import signal
 import threading
-import time
 
 import pytest
 
 from engine import Engine, prompt, require_same
 from faults import load_listener, pool_of, store_keys, watch_hashes
 from processes import Daemon, EngineProcess
+from waiting import until
 
 LENGTH, HIT = 300, 288
 
@@ -43,18 +43,13 @@ def store_hit(engine, tokens):
 
 def until_stored(engine, objects, seconds=60):
     """Waits until the pool has that many objects; an engine in another process does not say when its saves are done."""
-    end = time.monotonic() + seconds
-    while pool_of(engine).stats()["objects"] < objects:
-        assert time.monotonic() < end, f"{pool_of(engine).stats()['objects']} objects are stored, not {objects}"
-        time.sleep(0.05)
+    stored = lambda: pool_of(engine).stats()["objects"]
+    until(lambda: stored() >= objects, lambda: f"{stored()} objects are stored, not {objects}", seconds)
 
 
 def until_connected(engine, seconds=20):
-    end = time.monotonic() + seconds
     pools = (pool_of(engine), engine.worker._worker._engine_pool.pool)  # Each side has a connection of its own.
-    while not all(pool.connected for pool in pools):
-        assert time.monotonic() < end, "the engine's pool does not come back"
-        time.sleep(0.05)
+    until(lambda: all(pool.connected for pool in pools), "the engine's pool does not come back", seconds)
 
 
 def test_a_hit_has_the_tokens_of_a_local_hit(engine):

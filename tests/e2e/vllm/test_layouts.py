@@ -46,7 +46,7 @@ def engine(
         model_config=SimpleNamespace(
             model=model, revision=None, dtype=dtype, quantization=quantization, hf_overrides=overrides or {}, get_total_num_kv_heads=lambda: kv_heads
         ),
-        speculative_config=None,
+        speculative_config=None, kv_events_config=None,
         kv_transfer_config=SimpleNamespace(engine_id="test", kv_connector_extra_config={}),
     )
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from engine import Engine, prompt, require_same
 from faults import pool_of
 from mooncake_processes import Master, Owner, end
 from processes import EngineProcess
+from waiting import until
 
 LENGTH, HIT = 300, 288
 STOCK = "MooncakeStoreConnector"
@@ -49,10 +49,8 @@ def until_stored(engine, tokens, seconds=60):
     pool = pool_of(engine)
     (prefix,) = engine.connector._scheduler._model.lookup_prefixes()[0]
     keys = [(pool.open_namespace(prefix), value) for value in chain.hashes]
-    end = time.monotonic() + seconds
-    while any(answer is not tenure.KeyAnswer.PRESENT for answer in pool.probe(keys)):
-        assert time.monotonic() < end, f"the store has {pool.probe(keys)}"
-        time.sleep(0.05)
+    present = lambda: all(answer is tenure.KeyAnswer.PRESENT for answer in pool.probe(keys))
+    until(present, lambda: f"the store has {pool.probe(keys)}", seconds)
 
 
 def test_a_hit_has_the_tokens_of_a_local_hit(engine):
