@@ -16,15 +16,17 @@ import math
 import os
 import re
 import socket
+import time
 import weakref
 from typing import Any, Mapping
 
-from tenure._native import Error, MooncakeStorePool
+from tenure._native import Error, MooncakeStorePool, PoolUnavailable
 
 _logger = logging.getLogger("tenure.mooncake")
 
 MOONCAKE_VERSION_NEEDED = "0.3.14"
 _GIB = 1 << 30
+_MASTER_PAUSE_SECONDS = 0.1
 _MODES = ("embedded", "standalone-store")
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(gb|mb|kb|b)?\s*", re.IGNORECASE)
 _SIZE_UNITS = {"gb": 1 << 30, "mb": 1 << 20, "kb": 1 << 10, "b": 1}
@@ -201,13 +203,37 @@ def _setup_arguments(config: MooncakeConfig) -> tuple[object, ...]:
     return (*arguments, None, False, "", config.tenant_id)
 
 
+def _await_master(address: str, timeout: float) -> None:
+    """Waits until something listens at `address`. PoolUnavailable when nothing does within `timeout` seconds.
+
+    Mooncake's own setup tries for 94 s and cannot be stopped; a process that ends meanwhile ends with a fault.
+    """
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdigit():  # Of a cluster of masters: only Mooncake can resolve it.
+        return
+    end = time.monotonic() + timeout
+    while True:
+        left = end - time.monotonic()
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), max(left, 0.001)).close()
+            return
+        except (OSError, OverflowError) as error:
+            if left <= _MASTER_PAUSE_SECONDS:
+                raise PoolUnavailable(
+                    f"master_server_address is {address!r}, where nothing answered within {timeout:g} s ({error}); "
+                    "start a Mooncake master there, or correct the address"
+                ) from None
+        time.sleep(_MASTER_PAUSE_SECONDS)
+
+
 class MooncakePool(MooncakeStorePool):
     """A Mooncake store (0.3.14 or newer) as a pool; keys are stock connectors', byte for byte.
 
-    config: None reads the file of MOONCAKE_CONFIG_PATH. setup_timeout, call_timeout (probe, lease, remove) and transfer_timeout
-    (put, get; for each part of staging_bytes): seconds after which a call is a miss, whatever Mooncake does. lease_ttl: seconds,
-    the master's default_kv_lease_ttl, which no client can ask for; the one TTL of every lease here. staging_bytes: the largest
-    object; two buffers of it are taken, through which all bytes go, so that a late call never touches a caller's memory.
+    config: None reads the file of MOONCAKE_CONFIG_PATH. setup_timeout: seconds that a start waits for a master that listens, and then
+    for Mooncake's setup. call_timeout (probe, lease, remove) and transfer_timeout (put, get; for each part of staging_bytes):
+    seconds after which a call is a miss, whatever Mooncake does. lease_ttl: seconds, the master's default_kv_lease_ttl, which no
+    client can ask for; the one TTL of every lease here. staging_bytes: the largest object; two buffers of it are taken, through
+    which all bytes go, so that a late call never touches a caller's memory.
 
     Declares the differences one_lease_ttl, no_pin, not_stored_answer, no_checksum and own_watermark (docs/reference/mooncake.md).
     Error when Mooncake is missing or too old, PoolUnavailable when its setup fails or does not answer. Host memory only.
@@ -225,6 +251,7 @@ class MooncakePool(MooncakeStorePool):
     ) -> None:
         config = MooncakeConfig.from_environment() if config is None else config
         module = _import_store()
+        _await_master(config.master_server_address, setup_timeout)
         replicate = module.ReplicateConfig()
         if config.preferred_segment:
             replicate.preferred_segment = config.preferred_segment

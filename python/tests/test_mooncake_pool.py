@@ -4,6 +4,7 @@ tests/e2e/mooncake_test.py."""
 import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -122,8 +123,13 @@ def mooncake(monkeypatch):
     return module
 
 
+# In the master's place; nobody takes the connections.
+MASTER = socket.create_server(("127.0.0.1", 0), backlog=4096)
+
+
 def config(**options):
-    return tenure.MooncakeConfig(**{"master_server_address": "127.0.0.1:1", "protocol": "tcp", "local_hostname": "h", **options})
+    address = f"127.0.0.1:{MASTER.getsockname()[1]}"
+    return tenure.MooncakeConfig(**{"master_server_address": address, "protocol": "tcp", "local_hostname": "h", **options})
 
 
 def make_pool(**options):
@@ -147,7 +153,7 @@ def keys_of(pool, *numbers):
 
 def test_setup_is_that_of_stock_connectors(mooncake):
     pool, store = make_pool()
-    assert store.setup_arguments == ("h", "P2PHANDSHAKE", 4 << 30, 4 << 30, "tcp", "", "127.0.0.1:1")
+    assert store.setup_arguments == ("h", "P2PHANDSHAKE", 4 << 30, 4 << 30, "tcp", "", config().master_server_address)
     assert store.registered[1] == 2 * 4096
     pool.close()
     tenure.MooncakePool(config(tenant_id="t", mode="standalone-store", global_segment_size=0)).close()
@@ -351,6 +357,19 @@ def test_too_old_or_missing_mooncake_is_refused_before_memory(mooncake, monkeypa
     monkeypatch.setitem(sys.modules, "mooncake.store", None)
     with pytest.raises(tenure.Error, match="cannot be imported.*0.3.14"):
         tenure.MooncakePool(config())
+
+
+def test_setup_of_mooncake_is_not_begun_without_a_master(mooncake):
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    start = time.monotonic()
+    with pytest.raises(tenure.PoolUnavailable, match=f"master_server_address is '{address}', where nothing answered within 0.3 s"):
+        tenure.MooncakePool(config(master_server_address=address), setup_timeout=0.3)
+    assert time.monotonic() - start < 5
+    assert not FakeStore.made
+    # Where only Mooncake can tell, it is asked.
+    for address in ("etcd://127.0.0.1:1", "a-master-without-port"):
+        tenure.MooncakePool(config(master_server_address=address), setup_timeout=5.0, staging_bytes=4096).close()
 
 
 def test_refused_setup_and_blocked_setup_are_unavailable(mooncake, monkeypatch):

@@ -42,10 +42,11 @@ def end(process, number=signal.SIGKILL):
 
 
 class Master:
-    """A mooncake_master with a lease of LEASE_SECONDS, from construction to stop(). `flags` are more of its own."""
+    """A mooncake_master with a lease of LEASE_SECONDS, from construction to stop(). `rpc_port` 0: a free one. `flags`: more of its own."""
 
-    def __init__(self, folder, **flags):
-        rpc_port, metrics_port = free_ports(2)
+    def __init__(self, folder, *, rpc_port=0, **flags):
+        free_port, metrics_port = free_ports(2)
+        rpc_port = rpc_port or free_port
         self.address = f"127.0.0.1:{rpc_port}"
         self.log = open(folder / f"master-{rpc_port}.log", "wb")
         arguments = {

@@ -14,11 +14,12 @@ import statistics
 import sys
 import threading
 import time
+import types
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from mooncake_processes import LEASE_SECONDS, MIB, Master, Owner, end, raw_client  # noqa: E402
+from mooncake_processes import LEASE_SECONDS, MIB, Master, Owner, end, free_ports, raw_client  # noqa: E402
 
 import tenure  # noqa: E402
 from tenure import KeyAnswer, PutAnswer  # noqa: E402
@@ -42,6 +43,30 @@ def config(master, **options):
 def mooncake_pool(master, **options):
     timeouts = {"call_timeout": CALL_TIMEOUT, "transfer_timeout": TRANSFER_TIMEOUT, "lease_ttl": LEASE_SECONDS, "staging_bytes": 4 * MIB}
     return tenure.MooncakePool(config(master, **options), **timeouts)
+
+
+class EndAtOnce:
+    """Ends the process of the tests without Python's and Mooncake's clean-up.
+
+    Some tests take a client's master away. Mooncake 0.3.14 cannot close such a client, and its threads go on to the end of the
+    process, where they meet destroyed globals (a fault in one of twelve runs). How ours ends, python/tests/test_mooncake_pool.py tests.
+    """
+
+    status = 1
+
+    def pytest_sessionfinish(self, exitstatus):
+        self.status = int(exitstatus)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self.status)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_at_once(request):
+    request.config.pluginmanager.register(EndAtOnce())
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +108,13 @@ def hash_of(number):
 
 def keys_of(name_space, *numbers):
     return [(name_space, hash_of(number)) for number in numbers]
+
+
+def put_all(pool, keys):
+    """1,000 bytes under each key; again where a put was late, as on a busy machine."""
+    deadline = time.monotonic() + 30
+    while not set(pool.put(keys, [bytes(1000)] * len(keys))) <= {PutAnswer.STORED, PutAnswer.EXISTS}:
+        assert time.monotonic() < deadline
 
 
 def get(pool, key, size):
@@ -363,7 +395,7 @@ def test_kill_of_the_master_is_misses_in_time(tmp_path):
     master = Master(tmp_path)
     with mooncake_pool(master) as pool:
         keys = keys_of(fresh_namespace(pool), *range(10))
-        pool.put(keys, [bytes(1000)] * 10)
+        put_all(pool, keys)
         end(master.process)
         for _ in range(2):
             outcomes, _buffers = every_call(pool, keys)
@@ -378,7 +410,7 @@ def test_stopped_master_is_misses_in_time(tmp_path):
     master = Master(tmp_path)
     with mooncake_pool(master) as pool:
         keys = keys_of(fresh_namespace(pool), *range(10))
-        pool.put(keys, [bytes(1000)] * 10)
+        put_all(pool, keys)
         os.kill(master.process.pid, signal.SIGSTOP)
         outcomes, _buffers = every_call(pool, keys)
         assert_no_hit(outcomes)
@@ -401,7 +433,7 @@ def test_lost_owner_of_a_segment_is_misses_in_time(tmp_path, number):
         with mooncake_pool(master, mode="standalone-store", global_segment_size=0) as pool:
             name_space = fresh_namespace(pool)
             keys = keys_of(name_space, *range(10))
-            assert pool.put(keys, [bytes(1000)] * 10) == [PutAnswer.STORED] * 10
+            put_all(pool, keys)
             os.kill(owner.process.pid, number)
             outcomes, buffers = every_call(pool, keys)
             # For 10 s the master still says that the keys are there; what counts is that no bytes come.
@@ -419,7 +451,7 @@ def test_no_thread_of_the_process_waits_for_a_lost_master(tmp_path):
     master = Master(tmp_path)
     pool = mooncake_pool(master)
     keys = keys_of(fresh_namespace(pool), *range(10))
-    pool.put(keys, [bytes(1000)] * 10)
+    put_all(pool, keys)
     os.kill(master.process.pid, signal.SIGSTOP)
     stop, pauses = threading.Event(), [0.0]
 
@@ -466,10 +498,34 @@ def test_unreachable_master_is_one_line_that_names_the_option(tmp_path):
     master = Master(tmp_path)
     master.stop()
     start = time.monotonic()
+    with pytest.raises(tenure.PoolUnavailable, match="master_server_address is .*refused.*start a Mooncake master") as raised:
+        tenure.MooncakePool(config(master), setup_timeout=2.0)
+    assert time.monotonic() - start < 20 and "\n" not in str(raised.value)  # Mooncake alone: 94 s.
+
+
+def test_master_that_never_answers_is_unavailable_in_time(tmp_path):
+    master = Master(tmp_path)
+    os.kill(master.process.pid, signal.SIGSTOP)
+    start = time.monotonic()
     with pytest.raises(tenure.PoolUnavailable) as raised:
-        tenure.MooncakePool(config(master), setup_timeout=8.0)
-    # Mooncake's setup tries for 94 s. It is late then, so the end of the pool waits for nothing.
-    assert time.monotonic() - start < 8 + SLACK and "\n" not in str(raised.value)
+        tenure.MooncakePool(config(master), setup_timeout=2.0)
+    # Mooncake's setup goes on. It is late then, so the end of the pool waits for nothing.
+    assert time.monotonic() - start < 20 and "\n" not in str(raised.value)  # Mooncake alone: 94 s.
+    master.stop()
+
+
+def test_master_may_come_after_its_client(tmp_path):
+    (port,) = free_ports(1)
+    masters = []
+    late = threading.Timer(1.0, lambda: masters.append(Master(tmp_path, rpc_port=port)))
+    late.start()
+    try:
+        options = config(types.SimpleNamespace(address=f"127.0.0.1:{port}"))
+        with tenure.MooncakePool(options, setup_timeout=20.0, staging_bytes=4 * MIB) as pool:
+            assert pool.probe(keys_of(fresh_namespace(pool), 1)) == [ABSENT]
+    finally:
+        late.join()
+        masters[0].stop()
 
 
 # --- the compatibility API beside the real one ----------------------------------------------------------------------------------
