@@ -24,6 +24,7 @@ store::PoolTraits Traits() {
   using store::Difference;
   return {.name = "mooncake",
           .closed = false,
+          .dear_rounds = true,  // 70 us a call at least, 300 where threads slept; 0.5 us a key.
           .differences = {Difference::kOneLeaseTtl, Difference::kNoPin, Difference::kNotStoredAnswer,
                           Difference::kNoChecksum, Difference::kOwnWatermark}};
 }

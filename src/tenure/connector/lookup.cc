@@ -92,6 +92,7 @@ absl::Status Lookup::FindInto(const HashSource& hashes, Tokens num_tokens, Looku
   query.trust = pool_->traits().closed ? kv::ChainTrust::kClosed : kv::ChainTrust::kIndependent;
   query.num_hashes = hashes.size();
   query.num_tokens = num_tokens;
+  query.round_cost = pool_->traits().dear_rounds ? kv::RoundCost::kDear : kv::RoundCost::kCheap;
   if (query.num_hashes < 0 || query.num_hashes > kHashesMax) {
     return InvalidArgument("the prompt has {} block hashes; use 0 to {}", query.num_hashes, kHashesMax);
   }

@@ -320,6 +320,19 @@ TEST(IndependentPoolLookup, LeasesTheChainOf32kTokensInOneCall) {
   EXPECT_EQ(result.cost.lease_calls, 1);
 }
 
+TEST(IndependentPoolLookup, FindsAPartOfAChainInTwoProbesWhereThePoolSaysThatRoundsAreDear) {
+  const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
+  for (const bool dear : {false, true}) {
+    PromptPool prompt(config, 2048, {1}, /*closed=*/false);
+    prompt.Insert({2048, {Range(1000)}});
+    if (dear) prompt.pool().MakeRoundsDear();
+    const LookupResult result = prompt.Find(kTailFirst, 32'769);
+    EXPECT_EQ(result.hit.length, Tokens(16'000));
+    EXPECT_EQ(result.cost.probe_calls, dear ? 2 : 4);
+    EXPECT_LE(result.cost.keys_probed, dear ? 2 * 46 + 4 : 33 * 3 + 2);
+  }
+}
+
 TEST(IndependentPoolLookup, LeasesNoMoreOfAChainAfterItsFirstAbsence) {
   const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
   PromptPool prompt(config, 20'000, {1}, /*closed=*/false);

@@ -1,7 +1,7 @@
 // The length of one full-attention chain, narrowed down by probes: chunks below `low` are present or assumed to be,
 // chunk `high` is absent. Pure state; one thread at a time.
 //
-// A chain is searched by sections: 32 probes cut what is left into 33 parts. Where the chain has holes the result is
+// A chain is searched by sections: n probes cut what is left into n + 1 parts. Where the chain has holes the result is
 // one of its ends, never before the first hole.
 #pragma once
 
@@ -14,8 +14,9 @@ class ChainSearch {
  public:
   ChainSearch() = default;
   // A chain of at most `chunks`.
-  explicit ChainSearch(int64_t chunks) : high_(std::max<int64_t>(chunks, 0)) {}
+  explicit ChainSearch(int64_t chunks) : chunks_(std::max<int64_t>(chunks, 0)), high_(chunks_) {}
 
+  int64_t chunks() const { return chunks_; }
   int64_t low() const { return low_; }
   int64_t high() const { return high_; }
   bool decided() const { return low_ == high_; }
@@ -44,6 +45,7 @@ class ChainSearch {
   }
 
  private:
+  int64_t chunks_ = 0;
   int64_t low_ = 0;
   int64_t high_ = 0;
 };

@@ -17,6 +17,13 @@ namespace {
 // Window chunks that the first batch asks for: the hit may be far below, and then they were asked in vain.
 constexpr int64_t kFirstRunChunksMax = 32;
 
+// So many sections that the second round decides a chain.
+int64_t SectionsOf(int64_t chunks) {
+  int64_t sections = HitSearch::kSectionProbes;
+  while (sections < HitSearch::kDearSectionProbesMax && sections * sections < chunks) ++sections;
+  return sections;
+}
+
 }  // namespace
 
 class HitSearch::Core final : public Knowledge {
@@ -90,6 +97,7 @@ class HitSearch::Core final : public Knowledge {
   std::vector<int64_t> certain_;  // Leading chunks known or in the load set; read while `doubting_`.
   bool doubting_ = false;         // Evaluate with every assumed chunk absent.
   bool started_ = false;
+  bool is_dear_ = false;
   // An eagle window of one token proves a chunk that no load reads, so the rule may end at a boundary that cannot be
   // loaded, which is a miss; a shorter chain might have ended at one that can.
   bool has_lone_proof_ = false;
@@ -109,7 +117,8 @@ void HitSearch::Core::Start(const Query& query) {
     chains_[i] = ChainSearch(candidates_.hash_end() / unit(i).hashes_per_chunk);
   }
   doubting_ = started_ = false;
-  batch_boundaries_ = 1;
+  is_dear_ = query.mode == SearchMode::kTailFirst && query.round_cost == RoundCost::kDear;
+  batch_boundaries_ = is_dear_ ? kDearBoundaries : 1;
   restarts_ = 0;
   wanted_.clear();
   hit_ = Hit();
@@ -216,6 +225,7 @@ void HitSearch::Core::WantFirst() {
   for (size_t i = 0; i < num_chains_; ++i) {
     if (chains_[i].high() > 0) WantChunk(unit(i), chains_[i].high() - 1);
   }
+  if (is_dear_) WantSections();
   const Tokens hashed(candidates_.hash_end() * config_.hash_block_size().value());
   Tokens top = RoundDown(std::min(candidates_.token_length(), hashed), config_.hit_alignment());
   if (proof) top -= config_.hit_alignment();
@@ -242,7 +252,8 @@ void HitSearch::Core::WantAnswer(const Question& question) {
 
 void HitSearch::Core::WantSections() {
   for (size_t i = 0; i < num_chains_; ++i) {
-    chains_[i].ForEachSection(kSectionProbes, [this, i](int64_t chunk) { WantChunk(unit(i), chunk); });
+    const int64_t probes = is_dear_ ? SectionsOf(chains_[i].chunks()) : kSectionProbes;
+    chains_[i].ForEachSection(probes, [this, i](int64_t chunk) { WantChunk(unit(i), chunk); });
   }
 }
 

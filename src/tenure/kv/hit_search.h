@@ -24,6 +24,11 @@
 //           the hit has to be refuted, so no bound without d can hold
 //   rounds  ceil(log33 n) + ceil(log2(d + 1)) + 3, one more a full-attention unit in fine mode, and one more per
 //           16,384 boundaries
+//
+// Where a round costs as much as hundreds of keys (RoundCost::kDear), the first batch has the sections too, as many as
+// end a chain of 65,536 chunks in the second round (s = ceil(sqrt n), 32 to 256), and boundaries begin with 64. Up to
+// 65,536 chunks that is 2 * s + 4 keys for full attention, 64 times the unshared keys for a window's 64, and 2 rounds
+// for ceil(log33 n).
 #pragma once
 
 #include <cstdint>
@@ -46,17 +51,22 @@ enum class ChainTrust : uint8_t {
   kIndependent,  // Nothing.
 };
 
+enum class RoundCost : uint8_t { kCheap, kDear };
+
 class HitSearch {
  public:
   // Boundaries in one batch; probes of a chain in one round.
   static constexpr int64_t kBatchBoundariesMax = 16'384;
   static constexpr int64_t kSectionProbes = 32;
+  static constexpr int64_t kDearSectionProbesMax = 256;
+  static constexpr int64_t kDearBoundaries = 64;
 
   struct Query {
     SearchMode mode = SearchMode::kTailFirst;
     ChainTrust trust = ChainTrust::kIndependent;
     int64_t num_hashes = 0;
     Tokens num_tokens;
+    RoundCost round_cost = RoundCost::kCheap;
   };
 
   // `config` outlives this. Memory grows to one byte per hash and group of the longest prompt seen and is then reused.

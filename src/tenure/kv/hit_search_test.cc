@@ -100,8 +100,8 @@ class Driver {
   Found found_;
 };
 
-HitSearch::Query QueryOf(const RandomCase& one, SearchMode mode, ChainTrust trust) {
-  return {mode, trust, one.presence.num_hashes, Tokens(one.num_tokens)};
+HitSearch::Query QueryOf(const RandomCase& one, ChainTrust trust, RoundCost round_cost) {
+  return {SearchMode::kTailFirst, trust, one.presence.num_hashes, Tokens(one.num_tokens), round_cost};
 }
 
 int64_t CeilLog(int64_t base, int64_t value) {
@@ -127,8 +127,8 @@ bool HasBrokenChain(const CacheConfig& config, const PresenceSet& presence) {
 // The formulas of hit_search.h.
 class Bounds {
  public:
-  Bounds(const CacheConfig& config, const RandomCase& one, const Found& found)
-      : config_(config), hit_(found.hit.length.value()) {
+  Bounds(const CacheConfig& config, const RandomCase& one, const Found& found, RoundCost round_cost)
+      : config_(config), dear_(round_cost == RoundCost::kDear), hit_(found.hit.length.value()) {
     const int64_t hash_size = config.hash_block_size().value();
     const LookupCandidates candidates(config, one.presence.num_hashes, Tokens(one.num_tokens));
     hash_end_ = candidates.hash_end();
@@ -161,13 +161,14 @@ class Bounds {
     const ChunkRange load = LoadRange(config_, GroupIndex(static_cast<int32_t>(group)), Tokens(hit_));
     switch (unit.spec.kind) {
       case GroupKind::kFull:
-        return 33 * CeilLog(33, hash_end_ / unit.hashes_per_chunk) + 2 +
-               (unit.spec.eagle ? CeilDiv(alignment, block) : 0) + (config_.fine() ? 3 * unit.hashes_per_chunk : 0);
+        return ChainKeys(hash_end_ / unit.hashes_per_chunk) + (unit.spec.eagle ? CeilDiv(alignment, block) : 0) +
+               (config_.fine() ? 3 * unit.hashes_per_chunk : 0);
       case GroupKind::kState:
         return 2 * d + 64;
       default: {
         const int64_t run = CeilDiv(std::max(unit.spec.window, unit.spec.chunk).value(), block) + 1;
-        return load.end - load.first + 64 + 2 * d * std::min(run, std::max<int64_t>(alignment / block, 1));
+        const int64_t unshared = std::min(run, std::max<int64_t>(alignment / block, 1));
+        return load.end - load.first + 64 * (dear_ ? unshared : 1) + 2 * d * unshared;
       }
     }
   }
@@ -178,16 +179,23 @@ class Bounds {
   }
 
   int64_t Rounds() const {
-    return CeilLog(33, std::max<int64_t>(longest_, 1)) + CeilLog(2, CeilDiv(distance_, smallest_) + 1) + 3 +
-           (config_.fine() ? full_units_ : 0);
+    return (dear_ ? 2 : CeilLog(33, std::max<int64_t>(longest_, 1))) + CeilLog(2, CeilDiv(distance_, smallest_) + 1) +
+           3 + (config_.fine() ? full_units_ : 0);
   }
 
  private:
+  int64_t ChainKeys(int64_t chunks) const {
+    if (!dear_) return 33 * CeilLog(33, chunks) + 2;
+    int64_t sections = 32;
+    while (sections * sections < chunks) ++sections;
+    return 2 * sections + 4;
+  }
   int64_t StepOf(const LookupUnit& unit) const {
     return config_.fine() ? config_.hash_block_size().value() : unit.spec.block_size.value();
   }
 
   const CacheConfig& config_;
+  const bool dear_;
   int64_t hit_;
   int64_t hash_end_ = 0;
   int64_t longest_ = 0;
@@ -196,8 +204,8 @@ class Bounds {
   int64_t smallest_ = INT64_MAX;
 };
 
-void CheckBounds(const CacheConfig& config, const RandomCase& one, const Found& found) {
-  const Bounds bounds(config, one, found);
+void CheckBounds(const CacheConfig& config, const RandomCase& one, const Found& found, RoundCost round_cost) {
+  const Bounds bounds(config, one, found, round_cost);
   const int64_t searches = 1 + found.restarts;
   for (size_t group = 0; group < found.keys.size(); ++group) {
     EXPECT_LE(found.keys[group], searches * bounds.Keys(group) + (found.restarts > 0 ? bounds.Chunks(group) : 0))
@@ -215,9 +223,10 @@ std::set<int64_t> Range(int64_t end) {
 
 // A prompt of `chunks` blocks of 16 tokens, and one token more.
 Found FindIn(const CacheConfig& config, int64_t chunks, std::vector<std::set<int64_t>> groups,
-             ChainTrust trust = ChainTrust::kClosed) {
+             ChainTrust trust = ChainTrust::kClosed, RoundCost round_cost = RoundCost::kCheap) {
   const PresenceSet presence = {chunks, std::move(groups)};
-  return Driver(config, presence, {SearchMode::kTailFirst, trust, chunks, Tokens(chunks * 16 + 1)}).Run();
+  const HitSearch::Query query = {SearchMode::kTailFirst, trust, chunks, Tokens(chunks * 16 + 1), round_cost};
+  return Driver(config, presence, query).Run();
 }
 
 TEST(TailFirstSearch, TakesOneKeyAGroupWhenThePromptIsThere) {
@@ -243,6 +252,19 @@ TEST(TailFirstSearch, FindsAMissingTailOfALongChainInFewKeys) {
   EXPECT_LE(FindIn(config, 6'250, {Range(5'000)}).keys[0], 78);
   EXPECT_LE(FindIn(config, 62'500, {Range(31'111)}).keys[0], 107);
   EXPECT_LE(FindIn(config, 62'500, {{}}).keys[0], 107);
+}
+
+TEST(TailFirstSearch, DecidesALongChainInTwoRoundsWhereRoundsAreDear) {
+  const CacheConfig config = Config(16, 16, false, {Full(16), State(16)});
+  for (const int64_t chunks : {1, 2, 33, 512, 2'048, 62'500, 65'536}) {
+    for (const int64_t present : {int64_t{0}, chunks / 2, chunks - 1, chunks}) {
+      const std::set<int64_t> state = present > 0 ? std::set<int64_t>{present - 1} : std::set<int64_t>{};
+      const Found found = FindIn(config, chunks, {Range(present), state}, ChainTrust::kClosed, RoundCost::kDear);
+      EXPECT_EQ(found.hit.length, Tokens(present * 16));
+      EXPECT_LE(found.rounds, present == chunks ? 1 : 3) << present << " of " << chunks;
+      EXPECT_LE(found.keys[0], 2 * 256 + 4) << present << " of " << chunks;
+    }
+  }
 }
 
 TEST(TailFirstSearch, DoublesItsBatchesDownToAStateFarBelow) {
@@ -312,7 +334,7 @@ void ForRandomCases(uint64_t seed, Check check) {
 TEST(HitSearchProperty, ExhaustiveAsksForEveryCandidateOnceAndIsTheCoordinator) {
   ForRandomCases(21'000'000, [](const RandomCase& one, const CacheConfig& config) {
     HitSearch search(config);
-    search.Start(QueryOf(one, SearchMode::kExhaustive, ChainTrust::kIndependent));
+    search.Start({SearchMode::kExhaustive, ChainTrust::kIndependent, one.presence.num_hashes, Tokens(one.num_tokens)});
     const auto wanted = search.Step();
     EXPECT_EQ(std::vector(wanted.begin(), wanted.end()),
               testing::OracleCandidates(config, one.presence.num_hashes, one.num_tokens));
@@ -331,14 +353,17 @@ TEST(HitSearchProperty, TailFirstEqualsExhaustiveOnAClosedPool) {
     // Holes of other kinds than full attention stay; a chain's are cut off.
     const PresenceSet drawn = one.presence;
     one.presence = testing::ClosedPart(config, one.presence);
-    Found found = Driver(config, one.presence, QueryOf(one, SearchMode::kTailFirst, ChainTrust::kClosed)).Run();
-    EXPECT_TRUE(found.well_formed);
-    EXPECT_EQ(found.restarts, 0);
-    EXPECT_LE(found.leases, 1);
-    EXPECT_EQ(found.hit, testing::OracleLookup(config, one.presence, one.num_tokens));
-    CheckBounds(config, one, found);
+    const Hit expected = testing::OracleLookup(config, one.presence, one.num_tokens);
+    for (const RoundCost cost : {RoundCost::kCheap, RoundCost::kDear}) {
+      const Found found = Driver(config, one.presence, QueryOf(one, ChainTrust::kClosed, cost)).Run();
+      EXPECT_TRUE(found.well_formed);
+      EXPECT_EQ(found.restarts, 0);
+      EXPECT_LE(found.leases, 1);
+      EXPECT_EQ(found.hit, expected);
+      CheckBounds(config, one, found, cost);
+    }
     one.presence = drawn;
-    return found.hit;
+    return expected;
   });
 }
 
@@ -347,23 +372,24 @@ TEST(HitSearchProperty, TailFirstIsNeverShorterOnAnIndependentPool) {
   int64_t leases_max = 0;
   int64_t restarted = 0;
   ForRandomCases(23'000'000, [&longer, &leases_max, &restarted](const RandomCase& one, const CacheConfig& config) {
-    const Found found =
-        Driver(config, one.presence, QueryOf(one, SearchMode::kTailFirst, ChainTrust::kIndependent)).Run();
-    EXPECT_TRUE(found.well_formed);
     const Hit expected = testing::OracleLookup(config, one.presence, one.num_tokens);
-    EXPECT_GE(found.hit.length, expected.length);
-    EXPECT_TRUE(testing::MissingLoads(config, one.presence, found.hit).empty());
-    if (config.units().size() <= 2 || !HasBrokenChain(config, one.presence)) {
-      EXPECT_EQ(found.hit, expected);
+    for (const RoundCost cost : {RoundCost::kCheap, RoundCost::kDear}) {
+      const Found found = Driver(config, one.presence, QueryOf(one, ChainTrust::kIndependent, cost)).Run();
+      EXPECT_TRUE(found.well_formed);
+      EXPECT_GE(found.hit.length, expected.length);
+      EXPECT_TRUE(testing::MissingLoads(config, one.presence, found.hit).empty());
+      if (config.units().size() <= 2 || !HasBrokenChain(config, one.presence)) {
+        EXPECT_EQ(found.hit, expected);
+      }
+      if (found.hit.length > expected.length) {
+        ++longer;
+        EXPECT_TRUE(testing::BruteForceBoundary(config, one.presence, found.hit.length.value()));
+      }
+      CheckBounds(config, one, found, cost);
+      leases_max = std::max(leases_max, found.leases);
+      restarted += found.restarts > 0 ? 1 : 0;
     }
-    if (found.hit.length > expected.length) {
-      ++longer;
-      EXPECT_TRUE(testing::BruteForceBoundary(config, one.presence, found.hit.length.value()));
-    }
-    CheckBounds(config, one, found);
-    leases_max = std::max(leases_max, found.leases);
-    restarted += found.restarts > 0 ? 1 : 0;
-    return found.hit;
+    return expected;
   });
   std::cout << longer << " hits longer than the coordinator's, at most " << leases_max << " leases, " << restarted
             << " searches restarted\n";

@@ -201,7 +201,9 @@ absl::StatusOr<std::unique_ptr<EmbeddedPool>> EmbeddedPool::Create(EmbeddedPoolO
   }
   TENURE_ASSIGN_OR_RETURN(std::unique_ptr<PoolEngine> engine, PoolEngine::Create(options, clock.Now()));
   const bool closed = options.mode == PoolMode::kClosed;
-  PoolTraits traits{.name = closed ? "embedded-closed" : "embedded-independent", .closed = closed, .differences = {}};
+  PoolTraits traits;
+  traits.name = closed ? "embedded-closed" : "embedded-independent";
+  traits.closed = closed;
   const int64_t namespaces_max = options.namespaces_max;
   return std::unique_ptr<EmbeddedPool>(new EmbeddedPool(std::unique_ptr<Internals>(new Internals{
       .options = std::move(options),

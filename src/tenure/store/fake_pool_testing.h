@@ -32,6 +32,7 @@ class FakePool final : public Pool {
 
   void set_before_call(BeforeCall hook) { before_call_ = std::move(hook); }
   void set_unavailable(IsUnavailable hook) { unavailable_ = std::move(hook); }
+  void MakeRoundsDear() { traits_.dear_rounds = true; }
 
   // Puts an object of one byte there at once, unrecorded. In a closed pool `parent`, where given, must be visible.
   void Insert(const ObjectKey& key, const std::optional<ObjectKey>& parent = std::nullopt);

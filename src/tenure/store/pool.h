@@ -138,6 +138,8 @@ struct PoolTraits {
   // A present object implies that its ancestors are present, and a leased one that they stay (design §4, dependent
   // objects).
   bool closed = false;
+  // A call costs as much as hundreds of keys in it, so searches make fewer and larger ones.
+  bool dear_rounds = false;
   std::vector<Difference> differences;
 };
 
