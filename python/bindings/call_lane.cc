@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <utility>
 
+#include "tenure/base/clock.h"
 #include "tenure/base/log.h"
+#include "tenure/base/look_again.h"
 #include "tenure/base/status.h"
 
 namespace tenure::python {
@@ -17,6 +20,7 @@ struct Waiting {
 
   std::function<absl::Status()> call;
   Stage stage = Stage::kQueued;
+  std::atomic<bool> is_done = false;  // The same as kDone, for who looks without the mutex.
   bool abandoned = false;
   absl::Status status;
 };
@@ -49,6 +53,7 @@ struct CallLane::Shared {
   std::condition_variable work;   // For the thread: a call, or the end.
   std::condition_variable ended;  // For the callers: some call is done, or the thread is.
   std::deque<std::shared_ptr<Waiting>> queue;
+  std::atomic<bool> has_work = false;  // A call was queued since the thread last looked, or the end is near.
   std::shared_ptr<Waiting> running;
   bool stopping = false;
   bool stopped = false;
@@ -66,6 +71,7 @@ void CallLane::Stop() {
 void CallLane::StopOnce() {
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
+  shared_->has_work = true;
   shared_->work.notify_all();
   shared_->ended.notify_all();
   // Who waits for a late call has waited its deadline out already.
@@ -91,7 +97,12 @@ absl::Status CallLane::Run(absl::Duration timeout, std::function<absl::Status()>
     return Unavailable("{}: {} calls wait already; the store does not keep up", shared_->name, kWaitingMax);
   }
   shared_->queue.push_back(waiting);
+  shared_->has_work = true;
   shared_->work.notify_one();
+  lock.unlock();
+  const MonotonicClock clock;
+  for (const LookAgain look(clock); !waiting->is_done && look.Worthwhile();) continue;
+  lock.lock();
   const auto is_over = [this, &waiting] {
     return waiting->stage == Waiting::Stage::kDone || (shared_->stopping && waiting->stage == Waiting::Stage::kQueued);
   };
@@ -114,8 +125,16 @@ bool CallLane::IsStuck() const {
 
 void CallLane::Serve(const std::shared_ptr<Shared>& shared) {
   is_lane = true;
+  const MonotonicClock clock;
   std::unique_lock lock(shared->mutex);
   while (true) {
+    if (shared->queue.empty() && !shared->stopping) {
+      shared->has_work = false;
+      lock.unlock();
+      // A lookup's next call comes soon after its last.
+      for (const LookAgain look(clock); !shared->has_work && look.Worthwhile();) continue;
+      lock.lock();
+    }
     shared->work.wait(lock, [&shared] { return shared->stopping || !shared->queue.empty(); });
     if (shared->stopping) break;
     const std::shared_ptr<Waiting> waiting = std::move(shared->queue.front());
@@ -135,6 +154,7 @@ void CallLane::Serve(const std::shared_ptr<Shared>& shared) {
     lock.lock();
     waiting->status = std::move(status);
     waiting->stage = Waiting::Stage::kDone;
+    waiting->is_done = true;
     shared->running = nullptr;
     shared->ended.notify_all();
   }

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tenure/daemon/look_again.h"
+#include "tenure/base/look_again.h"
 #include "tenure/daemon/unix_address.h"
 
 namespace tenure::daemon {

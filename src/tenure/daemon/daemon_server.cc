@@ -13,8 +13,8 @@
 
 #include "tenure/base/check.h"
 #include "tenure/base/log.h"
+#include "tenure/base/look_again.h"
 #include "tenure/base/status.h"
-#include "tenure/daemon/look_again.h"
 
 namespace tenure::daemon {
 namespace {

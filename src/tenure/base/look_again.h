@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "tenure/base/clock.h"
 
-namespace tenure::daemon {
+namespace tenure {
 
 class LookAgain {
  public:
@@ -31,4 +31,4 @@ class LookAgain {
   MonotonicTime end_;
 };
 
-}  // namespace tenure::daemon
+}  // namespace tenure
