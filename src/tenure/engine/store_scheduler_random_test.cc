@@ -1,11 +1,15 @@
-// Random histories of an engine over a pool that is slow, fails and evicts: what is loaded is leased, what failed is
-// not offered again, orders continue each other, pins and leases end, and every prompt token is accounted for once.
+// Random histories of an engine over a pool that is slow, fails and evicts, with loads in the background and loads that
+// a step waits for, some of them of another size than was offered: what is loaded is leased, what failed is not offered
+// again, orders continue each other, nothing is saved on top of bytes that may be wrong, pins and leases end, and every
+// prompt token is accounted for once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "tenure/base/random.h"
 #include "tenure/base/status.h"
@@ -58,7 +62,11 @@ struct Job {
   int64_t tokens = 0;    // With those decoded.
   int64_t computed = 0;  // Local, then loaded, then run.
   int64_t local = 0;
-  int64_t failed_hit = 0;  // Where a load that failed would have ended.
+  int64_t hit = 0;                     // Where the load under way ends.
+  bool refused = false;                // That load is another than was offered.
+  bool overlaps = false;               // That load is synchronous: its end is told after the step has computed.
+  std::optional<int64_t> unaccounted;  // Tokens of a prefill that was scheduled with such a load.
+  int64_t failed_hit = 0;              // Where a load that failed would have ended.
   bool resumed = false;
   bool known = false;  // Had been scheduled before.
   bool load_failed = false;
@@ -68,13 +76,15 @@ struct Job {
 
 class Engine {
  public:
-  Engine(const kv::CacheConfig& config, uint64_t seed, bool closed)
+  Engine(const kv::CacheConfig& config, uint64_t seed, bool closed, bool sync_loads)
       : config_(config),
         random_(seed),
+        sync_loads_(sync_loads),
         prompt_(config, kChunks * (kBlock / config.hash_block_size().value()),
                 std::vector<int>(config.groups().size(), 2), closed) {
     StoreSchedulerOptions options;
     options.world_size = kWorkers;
+    options.sync_loads = sync_loads;
     options.lookups.threads = 0;
     core_ = StoreScheduler::Create(config_, pool_, prompt_.namespaces(), options, prompt_.clock()).value();
     prompt_.pool().set_before_call([this](auto, auto) -> absl::Status {
@@ -115,6 +125,7 @@ class Engine {
     EXPECT_EQ(tokens.external, expected_.external);
     EXPECT_EQ(tokens.recomputed, expected_.recomputed);
     EXPECT_EQ(tokens.computed, expected_.computed);
+    EXPECT_EQ(core_->counters().refused_loads_total, refused_loads_);
   }
 
   StoreScheduler& core() { return *core_; }
@@ -153,18 +164,35 @@ class Engine {
   void Admit(const std::string& id, Job& job) {
     if (random_.Chance(0.02)) return Finish(id);
     if (job.phase != Job::Phase::kWaiting) return;
+    // Preempted in the step after its load; a step later at most the workers' reports are there.
+    if (job.overlaps) EndOverlappingLoad(id, job);
     const int64_t local = random_.Chance(0.5) ? 0 : random_.Between(0, (job.tokens - 1) / kBlock) * kBlock;
     const auto found = core_->MatchedTokens(id, Hashes(), Tokens(job.tokens), Tokens(local));
     if (!found) return;
     ASSERT_TRUE(!job.load_failed || found->value() == 0) << "request " << id << " whose load had failed";
     ASSERT_LT(local + found->value(), job.tokens);
     if (random_.Chance(0.3)) return;  // No room for it.
-    const bool elsewhere = random_.Chance(0.2);
-    const int64_t external = elsewhere ? 0 : found->value();
-    ASSERT_TRUE(core_->Allocated(id, Tables(), Tokens(external)).ok());
-    job.local = local;
+    Take(id, job, local, found->value());
+  }
+
+  // The engine has blocks for the request, and for the load that was offered, for none, or for another one.
+  void Take(const std::string& id, Job& job, int64_t local, int64_t offered) {
+    int64_t external = random_.Chance(0.2) ? 0 : offered;
+    StoreScheduler::BlockTables tables = Tables();
+    job.refused = external == offered && local + offered + kBlock < job.tokens && random_.Chance(0.05);
+    if (job.refused && offered > 0 && random_.Chance(0.5)) {
+      tables.pop_back();
+    } else if (job.refused) {
+      external += kBlock;
+    }
+    refused_loads_ += job.refused;
+    ASSERT_EQ(core_->Allocated(id, tables, Tokens(external)).ok(), !job.refused);
     job.computed = local + external;
-    job.phase = external > 0 ? Job::Phase::kLoading : Job::Phase::kReady;
+    // Without an offer it is not known what the engine has: all of it fails.
+    job.local = job.refused && offered == 0 ? 0 : local;
+    job.hit = job.local + external;
+    job.overlaps = external > 0 && sync_loads_;
+    job.phase = external > 0 && !sync_loads_ ? Job::Phase::kLoading : Job::Phase::kReady;
   }
 
   StoreScheduler::BlockTables Tables() {
@@ -185,6 +213,7 @@ class Engine {
       job.phase = Job::Phase::kWaiting;
       job.computed = job.hashes_sent = 0;
       job.resumed = true;
+      job.unaccounted.reset();
     }
     for (const std::string& id : finished_) jobs_.erase(id);
     core_->BeginStep(finished_, preempted);
@@ -195,6 +224,10 @@ class Engine {
     }
     const StoreScheduler::Step step = core_->FinishStep();
     for (const LoadOrder& order : step.plan.loads) CheckLoad(order);
+    for (const auto& [id, job] : jobs_) {
+      ASSERT_TRUE(!job.overlaps || step.plan.saves.empty()) << "saves while the load of " << id << " may be wrong";
+      ASSERT_TRUE(job.phase != Job::Phase::kLoading || loading_.contains(id)) << id << " waits for a load nobody makes";
+    }
     for (const SaveOrder& order : step.plan.saves) CheckSave(order);
     for (const StoreScheduler::Pins& pins : step.pins) {
       ASSERT_TRUE(pins_.emplace(pins.job, std::pair(pins.blocks, kWorkers)).second) << "a job id came twice";
@@ -203,7 +236,12 @@ class Engine {
 
   void Schedule(const std::string& id, Job& job) {
     if (job.phase == Job::Phase::kReady) {
-      Account(job);
+      if (job.overlaps) {
+        job.unaccounted = job.tokens;
+      } else {
+        Account(job.tokens, job.local, job.computed, job.failed_hit);
+      }
+      job.failed_hit = 0;
       const int64_t scheduled = random_.Between(1, job.tokens - job.computed);
       job.prefill_end = job.tokens;
       if (job.resumed && job.known && random_.Chance(0.5)) {
@@ -236,6 +274,9 @@ class Engine {
   // The lease promises that what is ordered is there until the load begins.
   void CheckLoad(const LoadOrder& order) {
     loading_.insert(order.request);
+    const Job& job = jobs_.at(order.request);
+    ASSERT_EQ(order.refused, job.refused) << "request " << order.request;
+    if (order.refused) return;
     for (const LoadChunk& chunk : order.chunks) {
       for (const kv::NamespaceId name_space : prompt_.namespaces()[static_cast<size_t>(chunk.group.value())]) {
         ASSERT_TRUE(prompt_.pool().IsHeld({name_space, chunk.hash})) << "request " << order.request;
@@ -263,34 +304,66 @@ class Engine {
 
   void EndLoads() {
     for (auto& [id, job] : jobs_) {
-      if (job.phase != Job::Phase::kLoading || !loading_.contains(id) || !random_.Chance(0.4)) continue;
-      loading_.erase(id);
-      job.phase = Job::Phase::kReady;
-      if (random_.Chance(0.7)) {
-        core_->LoadDone(id);
-        continue;
+      if (!loading_.contains(id) || !random_.Chance(sync_loads_ ? 0.7 : 0.4)) continue;
+      if (job.overlaps) {
+        EndOverlappingLoad(id, job);
+      } else if (job.phase == Job::Phase::kLoading) {
+        EndBackgroundLoad(id, job);
       }
-      core_->LoadFailed(id);
-      if (random_.Chance(0.3)) core_->LoadDone(id);  // A late report of another worker.
-      job.load_failed = true;
-      job.failed_hit = job.computed;
-      // What came before a bad block is kept; with nothing left the engine asks anew.
-      job.computed = random_.Chance(0.5) ? 0 : random_.Between(0, (job.computed - 1) / kBlock) * kBlock;
-      if (job.computed == 0) job.phase = Job::Phase::kWaiting;
     }
   }
 
+  // What the workers tell of a load. A refused one they always fail.
+  bool ReportLoad(const std::string& id, Job& job) {
+    loading_.erase(id);
+    if (!job.refused && random_.Chance(0.7)) {
+      core_->LoadDone(id);
+      return true;
+    }
+    core_->LoadFailed(id);
+    if (random_.Chance(0.3)) core_->LoadDone(id);  // A late report of another worker.
+    job.load_failed = true;
+    return false;
+  }
+
+  // What came before a bad block is kept; of a refused load every block is bad.
+  int64_t KeptOf(const Job& job) {
+    return job.refused ? job.local : job.local + random_.Between(0, (job.hit - job.local - 1) / kBlock) * kBlock;
+  }
+
+  void EndBackgroundLoad(const std::string& id, Job& job) {
+    job.phase = Job::Phase::kReady;
+    if (ReportLoad(id, job)) return;
+    job.failed_hit = job.hit;
+    job.computed = random_.Chance(0.5) ? 0 : KeptOf(job);
+    // With nothing left the engine asks anew.
+    if (job.computed == 0) job.phase = Job::Phase::kWaiting;
+  }
+
+  // The step has computed past it already, and the engine goes back to what it has; unless it was preempted since.
+  void EndOverlappingLoad(const std::string& id, Job& job) {
+    job.overlaps = false;
+    const bool done = ReportLoad(id, job);
+    if (!job.unaccounted) {
+      job.failed_hit = done ? 0 : job.hit;
+      return;
+    }
+    const int64_t prompt = *std::exchange(job.unaccounted, std::nullopt);
+    if (done) return Account(prompt, job.local, job.hit, 0);
+    Account(prompt, job.local, job.local, job.hit);
+    job.computed = KeptOf(job);
+  }
+
   // Where each token of a prefill comes from, one by one.
-  void Account(Job& job) {
-    expected_.prompt += job.tokens;
-    for (int64_t token = 0; token < job.tokens; ++token) {
-      if (token < job.computed) {
-        ++(token < job.local ? expected_.local : expected_.external);
+  void Account(int64_t prompt, int64_t local, int64_t present, int64_t failed_hit) {
+    expected_.prompt += prompt;
+    for (int64_t token = 0; token < prompt; ++token) {
+      if (token < present) {
+        ++(token < local ? expected_.local : expected_.external);
       } else {
-        ++(token < job.failed_hit ? expected_.recomputed : expected_.computed);
+        ++(token < failed_hit ? expected_.recomputed : expected_.computed);
       }
     }
-    job.failed_hit = 0;
   }
 
   void ReportSaves() {
@@ -312,6 +385,7 @@ class Engine {
 
   const kv::CacheConfig& config_;
   Random random_;
+  const bool sync_loads_;
   PromptPool prompt_;
   CountingPool pool_{prompt_.pool()};
   std::unique_ptr<StoreScheduler> core_;
@@ -320,6 +394,7 @@ class Engine {
   std::set<std::string> loading_;
   std::map<uint64_t, std::pair<std::vector<BlockId>, int>> pins_;
   TokenTotals expected_;
+  int64_t refused_loads_ = 0;
   int64_t next_id_ = 0;
   int32_t next_block_ = 0;
 };
@@ -336,27 +411,46 @@ std::vector<Case> Cases() {
           {"eagle", Config(16, 16, false, {Full(16, true), Window(16, 32, true)})}};
 }
 
-TEST(StoreSchedulerRandomTest, HistoriesKeepEveryPromise) {
+// What happened in the histories of one way of loading.
+struct Seen {
   int64_t ordered = 0;
-  for (const Case& c : Cases()) {
-    for (const bool closed : {false, true}) {
-      for (uint64_t seed = 1; seed <= 12; ++seed) {
-        SCOPED_TRACE(::testing::Message() << c.name << (closed ? " closed" : " independent") << " seed " << seed);
-        Engine engine(c.config, seed, closed);
-        for (int step = 0; step < 300; ++step) {
-          engine.Step();
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-        engine.Drain();
-        if (::testing::Test::HasFailure()) return;
-        const SchedulerCounters& counters = engine.core().counters();
-        ordered += counters.load_orders_total;
-        EXPECT_GT(counters.save_orders_total, 50);
-        EXPECT_GT(counters.tokens.computed, 0);
+  int64_t refused = 0;
+  int64_t recomputed = 0;
+};
+
+void RunHistories(const Case& c, bool sync_loads, Seen& seen) {
+  for (const bool closed : {false, true}) {
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE(::testing::Message() << c.name << (closed ? " closed" : " independent") << " seed " << seed);
+      Engine engine(c.config, seed, closed, sync_loads);
+      for (int step = 0; step < 300; ++step) {
+        engine.Step();
+        if (::testing::Test::HasFatalFailure()) return;
       }
+      engine.Drain();
+      if (::testing::Test::HasFailure()) return;
+      const SchedulerCounters& counters = engine.core().counters();
+      seen.ordered += counters.load_orders_total;
+      seen.refused += counters.refused_loads_total;
+      seen.recomputed += counters.tokens.recomputed;
+      EXPECT_GT(counters.save_orders_total, 50);
+      EXPECT_GT(counters.tokens.computed, 0);
     }
   }
-  EXPECT_GT(ordered, 1000);
+}
+
+class StoreSchedulerRandomTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(SyncLoads, StoreSchedulerRandomTest, ::testing::Bool());
+
+TEST_P(StoreSchedulerRandomTest, HistoriesKeepEveryPromise) {
+  Seen seen;
+  for (const Case& c : Cases()) {
+    RunHistories(c, GetParam(), seen);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(seen.ordered, 1000);
+  EXPECT_GT(seen.refused, 100);
+  EXPECT_GT(seen.recomputed, 1000);
 }
 
 }  // namespace
