@@ -37,8 +37,15 @@ from vllm.v1.kv_cache_interface import (
 )
 
 if TYPE_CHECKING:
-    from vllm.config import VllmConfig
+    from vllm.config import KVTransferConfig, VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+
+
+def transfer_config(vllm_config: VllmConfig) -> KVTransferConfig:
+    """What --kv-transfer-config says; an engine with a connector has it."""
+    if vllm_config.kv_transfer_config is None:
+        raise ValueError("TenureStoreConnector needs kv_transfer_config; pass --kv-transfer-config")
+    return vllm_config.kv_transfer_config
 
 
 def check_supported(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> None:
@@ -111,13 +118,13 @@ class Parallelism:
     @staticmethod
     def of_worker(vllm_config: VllmConfig) -> Parallelism:
         """This worker's place; needs vLLM's process groups."""
-        from vllm.distributed.parallel_state import get_dcp_group, get_pcp_group, get_tensor_model_parallel_rank
+        from vllm.distributed.parallel_state import get_dcp_group, get_pcp_group, get_pp_group, get_tensor_model_parallel_rank
 
         sizes = Parallelism.of_config(vllm_config)
         return dataclasses.replace(
             sizes,
             tp_rank=get_tensor_model_parallel_rank(),
-            pp_rank=(vllm_config.parallel_config.rank // sizes.tp_size) % sizes.pp_size,
+            pp_rank=get_pp_group().rank_in_group if sizes.pp_size > 1 else 0,
             pcp_rank=get_pcp_group().rank_in_group if sizes.pcp_size > 1 else 0,
             dcp_rank=get_dcp_group().rank_in_group if sizes.dcp_size > 1 else 0,
         )
@@ -161,6 +168,12 @@ class ModelStore:
         self.layout = _store_layout(vllm_config, kv_cache_config, groups, options, ranks, kv_heads)
         self.identity = _identity(vllm_config, kv_cache_config, groups, self)
         store_namespace = self.layout.store_namespace
+        if options.keys == "vllm" and ranks.pp_size > 1 and ranks.pcp_size > 1:
+            # Stock derives the stage from the rank as if there were no context parallelism, so two stages write one key.
+            raise ValueError(
+                f"key_format is \"vllm\" with pipeline parallel size {ranks.pp_size} and prefill context parallel size {ranks.pcp_size}, where "
+                'workers of stock connectors write different bytes under one key; set key_format to "tenure"'
+            )
         if options.keys == "tenure":
             store_namespace += f"@tenure:{self.identity_digest}"
         self._names = {

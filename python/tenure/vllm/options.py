@@ -15,6 +15,7 @@ from typing import Any, Literal, Mapping
 from tenure._native import parse_size
 
 PoolKind = Literal["embedded", "unix", "mooncake"]
+PoolMode = Literal["closed", "independent"]
 KeyFormat = Literal["tenure", "vllm"]
 
 # Options of the stock connector that mean nothing here, with what to do instead.
@@ -32,7 +33,7 @@ class StoreOptions:
 
     pool: str = "embedded"
     embedded_memory: str | int = "4GiB"
-    pool_mode: str = "closed"
+    pool_mode: PoolMode = "closed"
     pool_wait: float = 60.0
     key_format: str = ""
     cache_prefix: str = ""
@@ -95,7 +96,7 @@ class StoreOptions:
 
     def _check_pool(self) -> None:
         if self.kind == "unix" and not self.socket_path.startswith("/"):
-            raise ValueError(f'pool is {self.pool!r}; give the absolute path of the daemon\'s socket, as "unix:/run/tenure/tenure.sock"')
+            raise ValueError(f'pool is {self.pool!r}; give the absolute path of the daemon\'s socket, as "unix:/run/tenure/pool.sock"')
         if self.kind == "embedded":
             memory = self.embedded_bytes
             machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -114,6 +115,12 @@ def _refuse_group_semantics(value: Any) -> None:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}; use text")
+    return value
+
+
+def _segment(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r}; use the name of a Mooncake segment, or remove it")
     return value
 
 
@@ -194,5 +201,5 @@ _CHECKS: dict[str, Any] = {
     "enable_store_tp_lcm": _flag,
     "prefill_tp_sizes": _tp_sizes,
     "enable_cross_layers_blocks": _flag,
-    "preferred_segment": _text,
+    "preferred_segment": _segment,
 }

@@ -2,13 +2,14 @@
 
 embedded: this engine's own memory. Where scheduler and worker are one process the pool is an object that both hold; otherwise
 the worker of rank 0 hosts the daemon's core on a socket in a folder of mode 0700, named by the engine's instance and removed
-with it, and the other processes connect. unix:PATH: this machine's daemon. mooncake: a cluster (MOONCAKE_CONFIG_PATH).
+with it, and the other processes connect, for up to pool_wait; after that all is a miss to them. unix:PATH: this machine's daemon. mooncake: a cluster (MOONCAKE_CONFIG_PATH).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING
 
 from tenure._native import DaemonHost, DaemonPool, EmbeddedPool, Error, Pool
 from tenure.mooncake import MooncakeConfig, MooncakePool
+from tenure.vllm.model import transfer_config
 
 if TYPE_CHECKING:
     from tenure.vllm.options import StoreOptions
     from vllm.config import VllmConfig
 
+_logger = logging.getLogger("vllm.tenure")  # Under vLLM's logger, so that its handlers and levels apply.
 _RETRY_SECONDS = 0.05
+_NOBODYS_POOL = "64MiB"  # The smallest; holds what a process saves that found nobody to share with.
 
 _lock = threading.Lock()
 _in_process: dict[str, EmbeddedPool] = {}  # By engine instance.
@@ -76,7 +80,7 @@ def open_worker_pool(vllm_config: VllmConfig, options: StoreOptions) -> EnginePo
         return _open_shared(options)
     instance = _instance(vllm_config, options)
     if vllm_config.parallel_config.rank != 0:
-        return EnginePool(_connect(_socket(_folder(instance)), options))
+        return EnginePool(_await_host(_socket(_folder(instance)), options))
     if _one_process(vllm_config):
         pool = EmbeddedPool(options.embedded_bytes, mode=options.pool_mode)
         with _lock:
@@ -105,7 +109,7 @@ def open_scheduler_pool(vllm_config: VllmConfig, options: StoreOptions) -> Engin
         if pool is None:
             raise Error("no worker of this engine made the embedded pool in this process; use pool unix:PATH with this executor")
         return EnginePool(pool.share())
-    return EnginePool(_connect(_socket(_folder(instance)), options))
+    return EnginePool(_await_host(_socket(_folder(instance)), options))
 
 
 def _open_shared(options: StoreOptions) -> EnginePool:
@@ -123,13 +127,12 @@ def open_mooncake(options: StoreOptions) -> MooncakePool:
 
 
 def _one_process(vllm_config: VllmConfig) -> bool:
-    return vllm_config.parallel_config.distributed_executor_backend == "uni"
+    return bool(vllm_config.parallel_config.distributed_executor_backend == "uni")
 
 
 def _instance(vllm_config: VllmConfig, options: StoreOptions) -> str:
     """The same text in every process of an engine; another one for another child of a MultiConnector."""
-    transfer, parallel = vllm_config.kv_transfer_config, vllm_config.parallel_config
-    return f"{transfer.engine_id}-dp{parallel.data_parallel_index}-{options!r}"
+    return f"{transfer_config(vllm_config).engine_id}-dp{vllm_config.parallel_config.data_parallel_index}-{options!r}"
 
 
 def _folder(instance: str) -> str:
@@ -153,13 +156,24 @@ def _make_private(folder: str) -> None:
 
 
 def _connect(path: str, options: StoreOptions) -> Pool:
-    """Waits up to pool_wait for somebody to serve the socket. Later losses are misses, and the client reconnects by itself."""
+    """Error when nobody serves the socket. Later losses are misses, and the client reconnects by itself."""
+    try:
+        return DaemonPool(path, call_deadline=options.call_deadline)
+    except (Error, ValueError) as error:  # A socket that is not there is either.
+        raise Error(f"pool {options.pool}: {error}") from error
+
+
+def _await_host(path: str, options: StoreOptions) -> Pool:
+    """The pool that this engine's worker of rank 0 hosts, once it has taken its memory."""
     end = time.monotonic() + options.pool_wait
     while True:
         try:
-            return DaemonPool(path, call_deadline=options.call_deadline)
-        except (Error, ValueError) as error:
-            # A socket that is not there yet is either; only the last answer is told.
-            if time.monotonic() >= end or options.kind == "unix":
-                raise Error(f"pool {options.pool}: {error}") from error
+            return _connect(path, options)
+        except Error as error:
+            if time.monotonic() >= end:
+                _logger.error(
+                    "the engine's embedded pool was not there within pool_wait (%s s), so this process finds nothing in it; start the engine again "
+                    "with a longer pool_wait or less embedded_memory (%s): %s", options.pool_wait, options.embedded_memory, error,
+                )
+                return EmbeddedPool(_NOBODYS_POOL, mode=options.pool_mode)
         time.sleep(_RETRY_SECONDS)

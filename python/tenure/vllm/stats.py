@@ -91,11 +91,13 @@ class TenurePromMetrics(KVConnectorPromMetrics):
     def __init__(self, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         labels = [*labelnames, "operation", "status"]
-        self._seconds = self._histogram_cls(
+        histogram: Any = self._histogram_cls  # vLLM types each of them as a metric of any kind.
+        counter: Any = self._counter_cls
+        self._seconds = histogram(
             name=f"{_PREFIX}_time_seconds", documentation="Time of a store operation.", buckets=list(_BUCKETS), labelnames=labels
         )
         self._counts = {
-            field: self._counter_cls(name=f"{_PREFIX}{suffix}_total", documentation=text, labelnames=labels)
+            field: counter(name=f"{_PREFIX}{suffix}_total", documentation=text, labelnames=labels)
             for field, suffix, text in (
                 ("calls", "", "Store operations."),
                 ("num_keys", "_keys", "Keys of store operations."),
@@ -103,7 +105,7 @@ class TenurePromMetrics(KVConnectorPromMetrics):
                 ("num_failed_keys", "_failed_keys", "Keys that failed in store operations."),
             )
         }
-        self._counters = self._counter_cls(
+        self._counters = counter(
             name="vllm:tenure_store_events_total", documentation="Tenure's counters, by event.", labelnames=[*labelnames, "event"]
         )
 

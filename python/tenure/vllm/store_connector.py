@@ -1,7 +1,7 @@
 """TenureStoreConnector: Tenure's pools behind vLLM's KV connector interface.
 
     --kv-transfer-config '{"kv_connector": "TenureStoreConnector", "kv_role": "kv_both",
-                           "kv_connector_extra_config": {"pool": "unix:/run/tenure/tenure.sock"}}'
+                           "kv_connector_extra_config": {"pool": "unix:/run/tenure/pool.sock"}}'
 
 Two façades: SchedulerSide in the scheduler's process, WorkerSide in each worker's. Options: docs/reference/vllm.md. Calls and
 their order: vLLM's KVConnectorBase_V1; vLLM calls each side from one thread.
@@ -13,7 +13,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Iterable
 
-from tenure.vllm.model import check_supported
+from tenure.vllm.model import check_supported, transfer_config
 from tenure.vllm.messages import TenureMetadata
 from tenure.vllm.options import StoreOptions
 from tenure.vllm.plugin import register
@@ -56,12 +56,11 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig | None = None) -> None:
         """Opens this process's pool. ValueError, TypeError or tenure.Error name what is wrong, before any memory is taken."""
         self._process = os.getpid()
-        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)  # type: ignore[arg-type]
-        transfer = vllm_config.kv_transfer_config
-        if transfer is None or kv_cache_config is None:
-            raise ValueError("TenureStoreConnector needs kv_transfer_config and kv_cache_config; vLLM 0.32 or newer passes both")
-        options = StoreOptions.from_mapping(transfer.kv_connector_extra_config)
-        check_pool(vllm_config, options)
+        if kv_cache_config is None:
+            raise ValueError("TenureStoreConnector needs kv_cache_config, which vLLM 0.32 or newer passes; update vLLM")
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        transfer = transfer_config(vllm_config)
+        options = _checked_options(vllm_config)
         self._cache_hit_source = CacheHitSource.EXTERNAL_UNSPECIFIED if options.kind == "mooncake" else CacheHitSource.HOST
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
@@ -76,6 +75,12 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
             self._scheduler = SchedulerSide(vllm_config, kv_cache_config, options)
         else:
             self._worker = WorkerSide(vllm_config, kv_cache_config, options)
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
+        """None: any layout. The engine asks before it measures memory and workers make their connectors, so a wrong option ends it here."""
+        _checked_options(vllm_config)
+        return None
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -148,7 +153,7 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         if self._worker is not None:
-            self._worker.start_loads(self._get_connector_metadata())
+            self._worker.start_loads(self._step())
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         return  # Whole requests are loaded before they are scheduled, or before the forward pass.
@@ -158,7 +163,7 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         if self._worker is not None:
-            self._worker.start_saves(self._get_connector_metadata())
+            self._worker.start_saves(self._step())
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         results = self.get_transfer_results(finished_req_ids)
@@ -173,6 +178,12 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         return None if self._worker is None else self._worker.worker_meta()
+
+    def _step(self) -> TenureMetadata:
+        metadata = self._get_connector_metadata()
+        if not isinstance(metadata, TenureMetadata):
+            raise TypeError(f"the metadata of this step is a {type(metadata).__name__}; this is a defect of the engine's setup")
+        return metadata
 
     # Both sides.
 
@@ -191,6 +202,12 @@ class TenureStoreConnector(KVConnectorBase_V1, SupportsHMA):
         return TenurePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
+def _checked_options(vllm_config: VllmConfig) -> StoreOptions:
+    options = StoreOptions.from_mapping(transfer_config(vllm_config).kv_connector_extra_config)
+    check_pool(vllm_config, options)
+    return options
+
+
 def _mount_segment(options: StoreOptions) -> Any:
     if options.kind != "mooncake":
         raise ValueError(
@@ -201,7 +218,7 @@ def _mount_segment(options: StoreOptions) -> Any:
 
 
 def _warn(vllm_config: VllmConfig) -> None:
-    if vllm_config.kv_transfer_config.kv_load_failure_policy == "fail":
+    if transfer_config(vllm_config).kv_load_failure_policy == "fail":
         _logger.warning(
             'kv_load_failure_policy is "fail": a request whose load fails ends with HTTP 500 and no text; set it to "recompute" in '
             "--kv-transfer-config to serve it from the prompt instead"

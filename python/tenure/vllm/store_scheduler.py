@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Collection, Iterable, Sequence
 from tenure._native import Error, StoreScheduler
 from tenure.vllm.events import EventQuorum
 from tenure.vllm.messages import TenureMetadata, TenureWorkerMetadata
-from tenure.vllm.model import ModelStore, Parallelism
+from tenure.vllm.model import ModelStore, Parallelism, transfer_config
 from tenure.vllm.pools import open_scheduler_pool
 from tenure.vllm.stats import TenureStats
 
@@ -34,7 +34,6 @@ class SchedulerSide:
     """What the connector does in the scheduler's process."""
 
     def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: StoreOptions) -> None:
-        transfer = vllm_config.kv_transfer_config
         self._options = options
         self._model = ModelStore(vllm_config, kv_cache_config, options, Parallelism.of_config(vllm_config))
         if self._model.load_async and not options.load_async:
@@ -50,7 +49,7 @@ class SchedulerSide:
             self._model.config,
             self._pool.pool,
             self._namespaces,
-            role=transfer.kv_role,
+            role=str(transfer_config(vllm_config).kv_role),
             world_size=self._world_size,
             search=options.search,
             lease=options.lease,

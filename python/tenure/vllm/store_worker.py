@@ -12,7 +12,7 @@ from tenure._native import StoreWorker
 from tenure.vllm.identity import check_identity
 from tenure.vllm.memory import KVMemory, kv_memory
 from tenure.vllm.messages import TenureWorkerMetadata
-from tenure.vllm.model import ModelStore, Parallelism
+from tenure.vllm.model import ModelStore, Parallelism, transfer_config
 from tenure.vllm.pools import EnginePool, open_worker_pool
 from tenure.vllm.stats import Operation, TenureStats
 
@@ -32,7 +32,6 @@ class WorkerSide:
     """What the connector does in a worker's process."""
 
     def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: StoreOptions) -> None:
-        transfer = vllm_config.kv_transfer_config
         self._options = options
         self._kv_cache_config = kv_cache_config
         self._several_groups = len(kv_cache_config.kv_cache_groups) > 1
@@ -42,7 +41,7 @@ class WorkerSide:
                 "store_tp_size or prefill_tp_sizes cannot be served with this model and layout; objects are kept apart under %s",
                 self._model.layout.store_namespace,
             )
-        self._can_put = transfer.kv_role in ("kv_producer", "kv_both") or options.save_decode_cache
+        self._can_put = transfer_config(vllm_config).kv_role in ("kv_producer", "kv_both") or options.save_decode_cache
         self._engine_pool: EnginePool = open_worker_pool(vllm_config, options)
         if options.keys == "vllm":
             try:

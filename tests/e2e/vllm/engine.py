@@ -44,9 +44,9 @@ class Answer:
 
 
 class Engine:
-    """vllm.LLM over a tiny model. `options` None: without a connector. In process unless tensor_parallel_size is above 1."""
+    """vllm.LLM over a tiny model. `options` None: without a connector. `module`: where to find it, for one without an entry point."""
 
-    def __init__(self, model, options=None, *, policy="recompute", role="kv_both", connector="TenureStoreConnector", in_process=True, **arguments):
+    def __init__(self, model, options=None, *, policy="recompute", role="kv_both", connector="TenureStoreConnector", module=None, in_process=True, **arguments):
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
         from vllm import LLM
 
@@ -66,7 +66,8 @@ class Engine:
             settings["distributed_executor_backend"] = "uni"
         if options is not None:
             settings["kv_transfer_config"] = dict(
-                kv_connector=connector, kv_role=role, kv_load_failure_policy=policy, kv_connector_extra_config=options
+                kv_connector=connector, kv_connector_module_path=module, kv_role=role, kv_load_failure_policy=policy,
+                kv_connector_extra_config=options,
             )
         settings.update(arguments)
         self.llm = LLM(os.path.join(MODELS, model), **settings)

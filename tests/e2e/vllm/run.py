@@ -15,12 +15,13 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 LANES = 2
-SESSION_SECONDS = 420
+SESSION_SECONDS = 540
 
 # Longest first.
 SESSIONS = {
     "daemon": ["test_daemon.py"],
     "mooncake": ["test_mooncake.py"],
+    "sharded": ["test_sharded.py"],
     "tokens-qwen3next": ["test_tokens.py", "--model", "qwen3next"],
     "partial-tails": ["test_partial_tails.py"],
     "tokens-gemma3": ["test_tokens.py", "--model", "gemma3"],
@@ -30,7 +31,8 @@ SESSIONS = {
     "requests": ["test_requests.py"],
     "glue": ["test_glue.py"],
     "processes": ["test_processes.py"],
-    "layouts": ["test_layouts.py"],
+    "refusals": ["test_refusals.py", "test_types.py"],
+    "layouts": ["test_layouts.py", "test_sharing.py"],
 }
 
 

@@ -3,17 +3,23 @@
 llama in float32, where also a cold run is an oracle.
 """
 
+import contextlib
+import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
 from engine import Engine, prompt, require_same
-from faults import load_listener, pool_of, store_keys, watch_hashes
-from processes import Daemon, EngineProcess
+from faults import last_hashes, load_listener, pool_of, store_keys, watch_hashes
+from processes import HERE, Daemon, EngineProcess, end
 from waiting import until
 
 LENGTH, HIT = 300, 288
+LONG = 8010
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +31,7 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def options(daemon):
-    return {"pool": f"unix:{daemon.socket}", "call_deadline": 3.0, "load_deadline": 5.0, "lookup_deadline": 3.0}
+    return {"pool": f"unix:{daemon.socket}", "call_deadline": 5.0, "load_deadline": 5.0, "lookup_deadline": 3.0, "lease_ttl": 2.0}
 
 
 @pytest.fixture(scope="session")
@@ -130,40 +136,81 @@ def test_flipped_bytes_are_never_served(engine, daemon):
     require_same(store_hit(engine, tokens), cold)
 
 
-def test_keys_gone_between_lookup_and_load(engine):
-    tokens = prompt(LENGTH, seed=7)
+def test_a_tenth_of_the_keys_evicted_between_lookup_and_load(engine, daemon):
+    """The engine's process stands still until its lease has run out and a neighbour's objects have pushed some of its own out."""
+    tokens = prompt(LONG, seed=7)
+    pool = pool_of(engine)
+    pool.clear()
     cold = engine.ask(tokens)
-    pool, keys = pool_of(engine), store_keys(engine)
+    keys = store_keys(engine)
+    assert len(keys) == LONG // 32
     engine.forget_local()
-    with load_listener(engine, lambda: pool.remove(keys[4:5])) as loads:
-        require_same(engine.ask(tokens), cold)
-    assert loads.count > 0
+    before = {name: engine.counter(name) for name in ("load_orders_failed", "load_keys_absent")}
+    with neighbour(engine, daemon, len(keys) // 10) as other:
+        with load_listener(engine, stand_still_once()):
+            answer = engine.ask(tokens)
+        evicted = int(other.stdout.readline())
+    assert 0.08 <= evicted / len(keys) <= 0.12
+    require_same(answer, cold)
+    assert engine.counter("load_orders_failed") == before["load_orders_failed"] + 1
+    assert engine.counter("load_keys_absent") == before["load_keys_absent"] + evicted
+    engine.settle_leases()
+    pool.clear()
 
 
-def test_a_stopped_daemon_delays_nobody_past_the_deadline(engine, daemon):
-    tokens, other = prompt(LENGTH, seed=8), prompt(LENGTH, seed=9)
-    cold = engine.ask(tokens)
-    engine.forget_local()
-    daemon.process.send_signal(signal.SIGSTOP)
+def stand_still_once():
+    """An action that stops this whole process at its first call, until somebody continues it."""
+    calls = iter([signal.SIGSTOP])
+    return lambda: os.kill(os.getpid(), next(calls, 0))
+
+
+@contextlib.contextmanager
+def neighbour(engine, daemon, victims):
+    """neighbour.py, ready to push out so many of the last prompt's keys."""
+    (prefix,) = engine.connector._scheduler._model.lookup_prefixes()[0]
+    size = sum(size for _, _, size in engine.worker._worker.memory.pieces[0][0])
+    hashes = [value.hex() for value in last_hashes(engine)]
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "neighbour.py"), daemon.socket, prefix, str(size), str(victims), str(os.getpid()), *hashes],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0,
+    )
     try:
-        require_same(engine.ask(tokens), cold)
-        engine.ask(other)
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        end(process)
+
+
+def test_a_get_that_takes_a_minute_holds_nobody_past_its_deadline(engine, daemon):
+    """The daemon stands still from a lookup's answer on: that load is given up after 5 s, and later requests are misses."""
+    prompts = [prompt(LENGTH, seed=80 + index) for index in range(4)]
+    cold = engine.ask(*prompts)
+    engine.forget_local()
+    before = engine.counter("load_orders_failed")
+    stopped = []
+
+    def stop():
+        if not stopped:
+            stopped.append(time.monotonic())
+            daemon.process.send_signal(signal.SIGSTOP)
+
+    try:
+        with load_listener(engine, stop):
+            for answer, reference in zip(engine.ask(*prompts), cold):
+                require_same(answer, reference)
+        assert stopped and engine.counter("load_orders_failed") > before
+        for seconds, seed in ((15, 90), (30, 91), (45, 92), (60, 93)):
+            until(lambda end=stopped[0] + seconds: time.monotonic() >= end, "the clock stands still", 120)
+            engine.ask(prompt(LENGTH, seed=seed))
+            require_same(store_hit(engine, prompts[0]), cold[0])
     finally:
         daemon.process.send_signal(signal.SIGCONT)
     until_connected(engine)
-    engine.ask(tokens)
-    require_same(store_hit(engine, tokens), cold)
-
-
-def test_a_daemon_that_stops_between_lookup_and_load(engine, daemon):
-    tokens = prompt(LENGTH, seed=10)
-    cold = engine.ask(tokens)
-    engine.forget_local()
-    with load_listener(engine, lambda: daemon.process.send_signal(signal.SIGSTOP)):
-        answer = engine.ask(tokens)
-    daemon.process.send_signal(signal.SIGCONT)
-    require_same(answer, cold)
-    until_connected(engine)
+    engine.settle_leases()
+    for _ in range(2):  # What the minute's calls still do has no effect on what is served.
+        for tokens, reference in zip(prompts, cold):
+            require_same(store_hit(engine, tokens), reference)
+    assert store_hit(engine, prompts[0]).cached == HIT
 
 
 def test_a_killed_daemon_is_a_miss_and_its_successor_serves(engine, daemon):

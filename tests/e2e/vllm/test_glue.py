@@ -1,18 +1,25 @@
 """The connector's Python side without an engine: what it makes of vLLM's calls and of the workers' reports."""
 
+import logging
 import os
+import pathlib
+import re
 import types
 
 import pytest
+from prometheus_client import Counter, Gauge, Histogram
 
-from tenure import Error
-from tenure.vllm import pools, store_scheduler
+import configurations
+from tenure import Error, KeyAnswer
+from tenure.vllm import pools, store_connector, store_scheduler
 from tenure.vllm.events import PENDING_MAX, EventQuorum
 from tenure.vllm.messages import TenureWorkerMetadata
 from tenure.vllm.options import StoreOptions
 from tenure.vllm.pools import open_scheduler_pool, open_worker_pool
-from tenure.vllm.store_connector import TenureStoreConnector
+from tenure.vllm.stats import TenurePromMetrics
+from tenure.vllm.store_connector import TenureStoreConnector, _warn
 from tenure.vllm.store_scheduler import SchedulerSide
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.v1.outputs import KVConnectorOutput
 
 
@@ -226,6 +233,54 @@ def test_a_second_engine_of_the_same_id_is_refused_and_the_first_goes_on(monkeyp
         first.close()
     assert list(tmp_path.iterdir()) == []
     open_worker_pool(engine_config("mp"), options).close()  # And the id is free again.
+
+
+def test_a_process_that_finds_no_host_in_time_misses(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    alone = open_scheduler_pool(engine_config("mp"), StoreOptions(pool_wait=0.1))
+    space = alone.pool.open_namespace("m@")
+    assert alone.pool.probe([(space, b"h" * 32)]) == [KeyAnswer.ABSENT]
+    alone.close()
+    (record,) = caplog.records
+    assert "pool_wait (0.1 s)" in record.getMessage() and "longer pool_wait" in record.getMessage()
+
+
+def test_a_policy_that_fails_requests_is_warned_of_by_name(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    for policy, warnings in (("recompute", 0), ("fail", 1)):
+        caplog.clear()
+        _warn(types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_load_failure_policy=policy)))
+        assert len(caplog.records) == warnings
+    assert 'kv_load_failure_policy is "fail"' in caplog.text and '"recompute"' in caplog.text
+
+
+def test_an_engine_that_only_gives_memory_mounts_its_segment_and_transfers_nothing(monkeypatch):
+    """Whatever the model looks like: it stores nothing of it."""
+    ended = []
+    monkeypatch.setattr(store_connector, "open_mooncake", lambda options: types.SimpleNamespace(close=lambda: ended.append(options.pool)))
+    monkeypatch.setattr(store_connector, "check_pool", lambda config, options: None)
+    config, kv = configurations.engine(), configurations.groups()  # No group that could be cached.
+    config.kv_transfer_config.kv_role = "kv_consumer"
+    config.kv_transfer_config.kv_connector_extra_config = {"pool": "mooncake", "enable_lookup": False}
+    worker = TenureStoreConnector(config, KVConnectorRole.WORKER, kv)
+    scheduler = TenureStoreConnector(config, KVConnectorRole.SCHEDULER, kv)
+    worker.register_kv_caches({})
+    assert scheduler.get_num_new_matched_tokens(request(), 0) == (0, False)
+    assert not scheduler.has_pending_push_work() and worker.build_connector_worker_meta() is None
+    for connector in (scheduler, worker, worker):
+        connector.shutdown()
+    assert ended == ["mooncake"]
+
+
+def test_reference_page_has_every_metric_of_stock():
+    """docs/reference/vllm.md, the table of store operations."""
+    names = []
+    metric = lambda *, name, **_: names.append(name)
+    config = types.SimpleNamespace(kv_transfer_config=None)
+    TenurePromMetrics(config, {Gauge: metric, Counter: metric, Histogram: metric}, [], {})
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "reference" / "vllm.md").read_text()
+    assert re.findall(r"^\| `(vllm:[a-z_]+)`", page, re.MULTILINE) == names
 
 
 def test_engines_in_one_process_end_each_their_own_pool():

@@ -1,62 +1,18 @@
 """Addresses, key prefixes, identity and refusals, from vLLM's own configuration objects, without an engine."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 import torch
 
+from configurations import WIDTHS, engine, full, groups, mamba, window
 from tenure import Error, EmbeddedPool
 from tenure.vllm.identity import check_identity
 from tenure.vllm.memory import kv_memory
 from tenure.vllm.model import ModelStore, Parallelism, check_supported
 from tenure.vllm.options import StoreOptions
-from tenure.vllm.pools import check_pool
-from vllm.v1.kv_cache_interface import CrossAttentionSpec, FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec
-
-WIDTHS = dict(num_kv_heads=2, head_size=32, dtype=torch.float32)
-
-
-def full(block_size=16, **changes):
-    return FullAttentionSpec(block_size=block_size, **{**WIDTHS, **changes})
-
-
-def window(block_size=16, size=64):
-    return SlidingWindowSpec(block_size=block_size, sliding_window=size, **WIDTHS)
-
-
-def mamba(block_size=16, mode="align"):
-    return MambaSpec(block_size=block_size, shapes=((4, 8),), dtypes=(torch.float32,), mamba_cache_mode=mode)
-
-
-def engine(
-    *, tp=1, pp=1, pcp=1, dcp=1, kv_heads=2, layout="LBHNC", backend="uni", nodes=1, model="org/Model", dtype=torch.float32, quantization=None,
-    overrides=None,
-):
-    """As much of a VllmConfig as the connector reads."""
-    return SimpleNamespace(
-        parallel_config=SimpleNamespace(
-            tensor_parallel_size=tp, pipeline_parallel_size=pp, prefill_context_parallel_size=pcp, decode_context_parallel_size=dcp,
-            distributed_executor_backend=backend, nnodes=nodes, rank=0, data_parallel_index=0,
-        ),
-        cache_config=SimpleNamespace(
-            block_size=16, enable_prefix_caching=True, prefix_match_unit=None, prefix_caching_hash_algo="sha256", cache_dtype="auto",
-            get_resolved_kv_cache_layout=lambda: SimpleNamespace(name=layout),
-        ),
-        model_config=SimpleNamespace(
-            model=model, revision=None, dtype=dtype, quantization=quantization, hf_overrides=overrides or {}, get_total_num_kv_heads=lambda: kv_heads
-        ),
-        speculative_config=None, kv_events_config=None,
-        kv_transfer_config=SimpleNamespace(engine_id="test", kv_connector_extra_config={}),
-    )
-
-
-def groups(*specs, layout="LBHNC"):
-    return KVCacheConfig(
-        num_blocks=8, kv_cache_tensors=[], kv_cache_layout=layout,
-        kv_cache_groups=[KVCacheGroupSpec([f"layer.{index}"], spec) for index, spec in enumerate(specs)],
-    )
-
+from tenure.vllm.pools import _instance, check_pool
+from vllm.v1.kv_cache_interface import CrossAttentionSpec, MLAAttentionSpec
 
 def store(config, kv, *, options=None, **ranks):
     return ModelStore(config, kv, StoreOptions.from_mapping(options or {}), dataclasses.replace(Parallelism.of_config(config), **ranks))
@@ -72,13 +28,33 @@ def test_stock_keys_of_one_rank():
     ]
 
 
+LATENT = MLAAttentionSpec(block_size=16, num_kv_heads=1, head_size=64, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kv_heads", "spec", "ranks"),
+    [
+        (dict(tp=8, pp=2), 4, full(), [(t, 0, 0, p) for t in range(4) for p in range(2)]),
+        (dict(tp=8, pp=2), 4, LATENT, [(0, 0, 0, 0), (0, 0, 0, 1)]),
+        (dict(tp=4, dcp=2), 8, full(), [(0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 0, 0), (3, 0, 1, 0)]),
+        (dict(tp=4, dcp=2), 8, LATENT, [(0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 0, 0), (3, 0, 1, 0)]),
+        (dict(tp=2, pcp=2), 8, full(), [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (1, 1, 0, 0)]),
+        (dict(tp=2, pcp=2), 8, LATENT, [(0, 0, 0, 0), (0, 1, 0, 0)]),
+    ],
+)
+def test_stock_keys_of_every_rank_in_stock_order(sizes, kv_heads, spec, ranks):
+    """store_connector spec, section 14.7. (tensor, prefill context, decode context, pipeline)"""
+    prefixes = store(engine(kv_heads=kv_heads, **sizes), groups(spec), options=STOCK_KEYS).lookup_prefixes()
+    assert prefixes == [[f"Model@tp_rank:{t}@pcp{c}@dcp{d}@pp_rank:{p}@group:0@" for t, c, d, p in ranks]]
+
+
 @pytest.mark.parametrize(
     ("sizes", "kv_heads", "spec", "count"),
     [
         (dict(tp=4), 8, full(), 4),
         (dict(tp=8), 2, full(), 2),
         (dict(tp=8), 2, mamba(), 8),
-        (dict(tp=8), 2, MLAAttentionSpec(block_size=16, num_kv_heads=1, head_size=64, dtype=torch.float32), 1),
+        (dict(tp=8), 2, LATENT, 1),
         (dict(tp=8, pp=2), 4, full(), 8),
         (dict(tp=4, dcp=2), 8, full(), 4),
         (dict(tp=2, pcp=2), 8, full(), 4),
@@ -90,13 +66,36 @@ def test_a_lookup_asks_for_every_part(sizes, kv_heads, spec, count):
     assert len(prefixes[0]) == count and len(set(prefixes[0])) == count
 
 
-def test_what_a_worker_writes_is_what_a_lookup_asks_for():
-    config = engine(tp=4, kv_heads=2)
-    kv = groups(full(), mamba())
+@pytest.mark.parametrize(
+    ("sizes", "specs"),
+    [
+        (dict(tp=4), (full(), mamba())), (dict(tp=4, pp=2), (full(), mamba())), (dict(tp=4, dcp=2), (full(), window())),
+        (dict(tp=2, pcp=2), (full(),)), (dict(tp=4, pp=3, pcp=2, dcp=4), (LATENT,)),
+    ],
+)
+def test_what_the_workers_write_is_what_a_lookup_asks_for(sizes, specs):
+    config, kv = engine(kv_heads=2, **sizes), groups(*specs)
+    tp, pp, pcp, dcp = (sizes.get(name, 1) for name in ("tp", "pp", "pcp", "dcp"))
     asked = store(config, kv).lookup_prefixes()
-    written = [store(config, kv, tp_rank=rank).worker_prefixes() for rank in range(4)]
-    for group in (0, 1):
+    written = [
+        store(config, kv, tp_rank=t, pp_rank=p, pcp_rank=c, dcp_rank=t % dcp).worker_prefixes()
+        for t in range(tp) for p in range(pp) for c in range(pcp)
+    ]
+    for group in range(len(specs)):
         assert sorted({prefix for worker in written for prefix in worker[group]}) == sorted(asked[group])
+
+
+def test_data_parallel_engines_share_keys_and_not_their_own_pools():
+    first, second = engine(), engine()
+    second.parallel_config.data_parallel_index = 1
+    assert store(first, groups(full())).lookup_prefixes() == store(second, groups(full())).lookup_prefixes()
+    options = StoreOptions.from_mapping({})
+    assert _instance(first, options) != _instance(second, options)
+
+
+def test_stock_keys_that_two_stages_would_share_are_refused():
+    with pytest.raises(ValueError, match='key_format is "vllm" with pipeline parallel size 2 and prefill context parallel size 2.*"tenure"'):
+        store(engine(pp=2, pcp=2), groups(full()), options=STOCK_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +160,25 @@ def test_shards_of_rank_one_of_two(layout, shape, offsets, size):
     in_block_two = [[base + 2 * stride - tensor.data_ptr() for base, stride, _ in shard] for shard in memory.pieces[0]]
     assert in_block_two == offsets
     assert {piece[2] for shard in memory.pieces[0] for piece in shard} == {size}
+
+
+@pytest.mark.parametrize(
+    ("layout", "tensor", "words"),
+    [
+        ("LBHNC", torch.zeros(8, 4, 12), "the shape .* needs .blocks, heads, tokens, content.*remove store_tp_size"),
+        ("LBHNC", torch.zeros(8, 2, 4, 3).transpose(1, 2), "layout LBHNC packs heads: remove store_tp_size"),
+        ("LBNHC", torch.zeros(8, 4, 2, 3), "layout LBNHC packs tokens: remove store_tp_size"),
+    ],
+)
+def test_tensors_that_cannot_be_cut_into_shards_are_refused(layout, tensor, words):
+    sharded = store(engine(tp=2, kv_heads=8, layout=layout), groups(full(), layout=layout), options={"store_tp_size": 4})
+    with pytest.raises(ValueError, match=words):
+        kv_memory({"layer.0": tensor}, ["layer.0"], 8, sharded)
+
+
+def test_tensors_without_dense_blocks_or_heads_are_refused():
+    with pytest.raises(ValueError, match="neither its blocks nor its heads are dense"):
+        kv_memory({"layer.0": torch.zeros(8, 4, 2, 6)[:, :, :, ::2]}, ["layer.0"], 8, store(engine(), groups(full())))
 
 
 @pytest.mark.parametrize(

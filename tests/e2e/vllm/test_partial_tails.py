@@ -9,7 +9,8 @@ UNIT, LENGTH, HIT = 128, 3000, 2944
 
 @pytest.fixture(scope="session")
 def engine():
-    started = Engine("qwen3next", {"pool": "embedded", "embedded_memory": "1GiB"}, prefix_match_unit=UNIT)
+    options = {"pool": "embedded", "embedded_memory": "1GiB"}
+    started = Engine("qwen3next", options, prefix_match_unit=UNIT, module="tenure.vllm")  # As without its entry point.
     yield started
     started.close()
 

@@ -16,7 +16,7 @@ LONG, NEW = 500, 120
 def engine():
     started = Engine(
         "llama",
-        {"pool": "embedded", "embedded_memory": "512MiB"},
+        {"pool": "embedded", "embedded_memory": "512MiB", "save_decode_cache": True},
         num_gpu_blocks_override=BLOCKS,
         max_model_len=2048,
         kv_events_config={"enable_kv_cache_events": True, "publisher": "null"},
@@ -103,6 +103,17 @@ def test_an_aborted_request_leaves_nothing(engine):
     core.step()
     assert engine.free_blocks() == BLOCKS - 1
     assert pool_of(engine).stats()["held_leased_objects"] == 0
+
+
+def test_what_was_generated_is_found_again(engine):
+    """With save_decode_cache, as the next turn of a conversation asks for it."""
+    tokens = prompt(200, seed=50)
+    answer = engine.ask(tokens, new_tokens=NEW)
+    engine.forget_local()
+    longer = engine.ask(tokens + answer.tokens + [5] * 8)
+    assert longer.cached == (200 + NEW - 1) // 32 * 32
+    reference = engine.ask(tokens + answer.tokens + [5] * 8)
+    require_same(longer, reference)
 
 
 def test_stored_blocks_are_told_as_events(engine):

@@ -117,7 +117,7 @@ def test_a_salted_prompt_shares_nothing(engine, lengths):
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_keys_gone_between_lookup_and_load(engine, lengths, share):
-    """Evicted after the lookup, before the load reads them: the request is computed, not wrong and not lost."""
+    """Removed after the lookup, before the load reads them: the request is computed, not wrong and not lost."""
     length, _ = lengths
     tokens = prompt(length, seed=50 + int(share * 10))
     reference = local_hit(engine, tokens)
@@ -192,6 +192,12 @@ def test_a_save_that_finds_no_room_half_way(engine, lengths):
     pool.clear()
     assert engine.ask(tokens).tokens == answer.tokens
     require_same(store_hit(engine, tokens), local_hit(engine, tokens))
+
+
+def test_vllm_books_the_hits_under_their_tier(engine):
+    cached = {labels: value for (name, labels), value in engine.metrics().items() if name == "vllm:prompt_tokens_cached_by_source"}
+    by_source = {source: sum(value for labels, value in cached.items() if f"'{source}'" in labels) for source in ("device", "host", "external_unspecified")}
+    assert by_source["host"] > 0 and by_source["device"] > 0 and by_source["external_unspecified"] == 0
 
 
 def test_conserved_tokens(engine):
