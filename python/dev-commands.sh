@@ -107,7 +107,7 @@ run_wheel() {
 
 run_test_python() {
   need "${python_packages[@]}"
-  python_venv test pytest mypy || exit 1
+  python_venv test pytest mypy 'aiohttp>=3.10' || exit 1
   build_preset release tenure || exit 1
   install_raw test || exit 1
   # From another folder, so that the tests find the installed package and not the sources.
@@ -267,7 +267,7 @@ run_test_vllm() {
       die "the test models cannot be made: $(tail -n 2 "$python_cache/vllm-models.log")"
     cp "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"
   fi
-  LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$models PYTHONPATH=$root/tests/e2e \
+  LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$models PYTHONPATH=$root/tests/e2e TENURE_MYPY=$python_cache/tools/bin/mypy \
     TENURE_PROGRAM=$build/release/bin/tenure "$vllm_python" "$root/tests/e2e/vllm/run.py" "$build/test-vllm" "$@"
 }
 
