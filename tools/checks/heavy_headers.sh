@@ -10,6 +10,7 @@ only() {
 }
 only 'spdlog/' '^src/tenure/base/log\.cc$'
 only 'nlohmann/' '^(src/tenure/(sim|cli)|tests)/.*\.cc$'
+only 'httplib' '^src/tenure/http/.*\.cc$'
 only 'CLI/' '^src/tenure/cli/.*\.cc$'
 only '(gtest|gmock)/' '(_test|_testing)\.(cc|h)$|^tests/'
 only 'benchmark/' '_bench\.cc$'

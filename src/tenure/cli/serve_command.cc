@@ -13,6 +13,7 @@
 #include "tenure/cli/serve_options.h"
 #include "tenure/daemon/daemon_server.h"
 #include "tenure/daemon/exposition.h"
+#include "tenure/daemon/http_endpoint.h"
 #include "tenure/daemon/pool_host.h"
 
 namespace tenure::cli {
@@ -69,18 +70,18 @@ absl::Status Serve(const ServeOptions& options) {
                                                     .clients_max = options.clients_max,
                                                     .drain_timeout = options.drain_timeout}));
   daemon::DaemonServer& server = host->server();
-  std::unique_ptr<daemon::HttpEndpoint> http;  // Ends before the server that it shows.
+  std::unique_ptr<http::HttpServer> pages;  // Ends before the server that it shows.
   if (options.metrics.has_value()) {
-    TENURE_ASSIGN_OR_RETURN(http,
-                            daemon::HttpEndpoint::Start(
-                                "--metrics", *options.metrics,
-                                {.metrics = [&server] { return daemon::Expose(server.PoolStats(), server.Stats()); },
-                                 .healthy = [&server] { return server.Stats().draining == 0; }}));
+    TENURE_ASSIGN_OR_RETURN(
+        pages,
+        daemon::StartHttpEndpoint("--metrics", *options.metrics,
+                                  {.metrics = [&server] { return daemon::Expose(server.PoolStats(), server.Stats()); },
+                                   .healthy = [&server] { return server.Stats().draining == 0; }}));
   }
   const StopOnSignal stop(server);
   TENURE_RETURN_IF_ERROR(server.Listen());
   LogInfo("serve: {} MiB on {}{}", options.memory.value() >> 20, options.socket,
-          http != nullptr ? fmt::format(", metrics on port {}", http->port()) : "");
+          pages != nullptr ? fmt::format(", metrics on port {}", pages->port()) : "");
   return server.Run();
 }
 

@@ -102,7 +102,7 @@ absl::StatusOr<ServeOptions> ReadServeOptions(const ServeArguments& arguments, B
     TENURE_ASSIGN_OR_RETURN(options.group, GroupId(given.group));
   }
   if (!given.metrics.empty()) {
-    TENURE_ASSIGN_OR_RETURN(options.metrics, daemon::ParseHttpAddress("--metrics", given.metrics));
+    TENURE_ASSIGN_OR_RETURN(options.metrics, http::ParseHttpAddress("--metrics", given.metrics));
   }
   options.drain_timeout = kDrainDefault;
   if (!given.drain_timeout.empty()) {

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "tenure/base/units.h"
 #include "tenure/cli/serve_command.h"
-#include "tenure/daemon/http_endpoint.h"
+#include "tenure/http/http_address.h"
 #include "tenure/store/embedded_pool.h"
 
 namespace tenure::cli {
@@ -21,7 +21,7 @@ struct ServeOptions {
   Bytes slab_bytes;
   store::PoolMode mode = store::PoolMode::kClosed;
   std::optional<uint32_t> group;
-  std::optional<daemon::HttpAddress> metrics;
+  std::optional<http::HttpAddress> metrics;
   absl::Duration drain_timeout;
   int clients_max = 0;
   Bytes held_bytes_max;  // 0: half of the memory.
