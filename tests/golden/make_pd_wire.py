@@ -15,7 +15,7 @@ import msgspec
 
 
 # The fields of stock 0.32.0. msgspec chooses the form of a map's head by the fields that a type has and not by those that are
-# sent; with the two additions below it would be the longer form in every pull.
+# sent; with the additions below it would be the longer form in every pull.
 class StockPull(msgspec.Struct, omit_defaults=True):
     remote_hostname: str
     remote_port: int
@@ -36,6 +36,12 @@ class StockPull(msgspec.Struct, omit_defaults=True):
 class Pull(StockPull, omit_defaults=True):
     kv_lease_duration: float | None = None
     remote_pp_rank: int | None = None
+    remote_transport: str = ""
+    remote_transport_address: bytes = b""
+    remote_memory_bases: list[int] = msgspec.field(default_factory=list)
+    remote_memory_sizes: list[int] = msgspec.field(default_factory=list)
+    remote_memory_keys: list[bytes] = msgspec.field(default_factory=list)
+    answer_within: float | None = None
 
 
 class Status(enum.IntEnum):
@@ -80,6 +86,15 @@ CASES = {
         2,
         30.0,
         1,
+        "ucx",
+        bytes(range(256)),
+        [4096, 2**63 + 4096],
+        [65536, 2**32],
+        [b"", b"\x00\xff" * 5],
+        540.5,
+    ),
+    "pull_of_one_host": Pull(
+        "d", 1, 2, 0, {}, [4096], [1], [1], ["n"], [0], [0], [[0]], [-1], 2, 30.0, 1, "local", b"\x01", [4096], [1], [b""]
     ),
     "pull_long_lists": StockPull(
         "h" * 40, 1, 1, 0, {f"req-{i:03}": (f"xfer-{i:03}", [list(range(i, i + 20))]) for i in range(20)}, [7] * 16, [8] * 16, [8] * 16, ["n" * 300]

@@ -41,7 +41,9 @@ class Pull:
 
     req_blocks: D's request id to (transfer id, block ids of each transfer group); no group at all only releases P's blocks. The lists
     kv_caches_base_addr, block_lens and kv_block_lens have one item a memory region: address, bytes from block to block, bytes of KV
-    in a block. kv_lease_duration (seconds, D's own; None: off) and remote_pp_rank are additions that stock peers skip.
+    in a block. kv_lease_duration (seconds, D's own; None: off) and all after it are additions that stock peers skip. remote_transport ("" for a D with the Mooncake
+    engine, "local", "ucx") names how D's memory is reached, and the lists remote_memory_* have one item a registered range.
+    answer_within: how many seconds D waits for answers; P starts no write later.
     """
 
     remote_hostname: str
@@ -60,6 +62,12 @@ class Pull:
     remote_pp_size: int = 1
     kv_lease_duration: float | None = None
     remote_pp_rank: int | None = None
+    remote_transport: str = ""
+    remote_transport_address: bytes = b""
+    remote_memory_bases: list[int] = dataclasses.field(default_factory=list)
+    remote_memory_sizes: list[int] = dataclasses.field(default_factory=list)
+    remote_memory_keys: list[bytes] = dataclasses.field(default_factory=list)
+    answer_within: float | None = None
 
 
 @dataclasses.dataclass
@@ -113,6 +121,12 @@ def encode_pull(pull: Pull) -> bytes:
         pull.remote_pp_size,
         pull.kv_lease_duration,
         pull.remote_pp_rank,
+        pull.remote_transport,
+        pull.remote_transport_address,
+        pull.remote_memory_bases,
+        pull.remote_memory_sizes,
+        pull.remote_memory_keys,
+        pull.answer_within,
     )
 
 

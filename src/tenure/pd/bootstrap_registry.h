@@ -39,6 +39,8 @@ struct RegisteredEngine {
   // The engine said how many workers it has, and some are missing: to be asked again, and not to be kept (edge case
   // 23).
   bool IsPartial() const;
+
+  friend bool operator==(const RegisteredEngine&, const RegisteredEngine&) = default;
 };
 
 class BootstrapRegistry {

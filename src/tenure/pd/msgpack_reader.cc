@@ -98,6 +98,15 @@ void MsgpackReader::Read(std::string& value) {
   value.assign(failed() ? std::string_view() : text);
 }
 
+void MsgpackReader::ReadBytes(std::string& value) {
+  const uint64_t tag = Byte();
+  if (!failed() && (tag < 0xC4 || tag > 0xC6)) Fail("is not bytes");
+  if (failed()) return value.clear();
+  const std::string_view bytes = Take(BigEndian(size_t{1} << (tag - 0xC4)));
+  if (bytes.size() > kBytesMax) Fail("is too long");
+  value.assign(failed() ? std::string_view() : bytes);
+}
+
 void MsgpackReader::Read(int64_t& value) {
   value = 0;
   const uint64_t tag = Byte();

@@ -39,6 +39,8 @@ class MsgpackReader {
   size_t Array(size_t items_max);
   // Any bytes; for the names of fields.
   std::string_view RawText();
+  // The form that MessagePack has for bytes, which is not that of texts; at most kBytesMax.
+  void ReadBytes(std::string& value);
   // Takes nil and tells whether it was there.
   bool Nil();
   void Skip();
@@ -91,8 +93,9 @@ class MsgpackReader {
     }
   }
 
-  // Longer texts and lists are refused, whatever the message's size.
+  // Longer texts, bytes and lists are refused, whatever the message's size.
   static constexpr size_t kTextBytesMax = 4096;
+  static constexpr size_t kBytesMax = 16'384;
   static constexpr size_t kItemsMax = 1 << 20;
 
  private:

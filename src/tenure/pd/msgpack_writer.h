@@ -21,6 +21,11 @@ class MsgpackWriter {
     Head(utf8.size(), 31, 0xA0, 0xD9, 0xDA);
     out_.append(utf8);
   }
+  void Bytes(std::string_view bytes) {
+    const size_t size = bytes.size();
+    size <= UINT8_MAX ? Tagged(0xC4, size, 1) : size <= UINT16_MAX ? Tagged(0xC5, size, 2) : Tagged(0xC6, size, 4);
+    out_.append(bytes);
+  }
   void Unsigned(uint64_t value) {
     if (value <= 0x7F) return Byte(value);
     if (value <= UINT8_MAX) return Tagged(0xCC, value, 1);

@@ -10,7 +10,7 @@
 namespace tenure::pd {
 namespace {
 
-constexpr std::array<std::string_view, 16> kFields = {"remote_hostname",
+constexpr std::array<std::string_view, 22> kFields = {"remote_hostname",
                                                       "remote_port",
                                                       "remote_tp_size",
                                                       "remote_tp_rank",
@@ -25,8 +25,21 @@ constexpr std::array<std::string_view, 16> kFields = {"remote_hostname",
                                                       "registered_row_offsets",
                                                       "remote_pp_size",
                                                       "kv_lease_duration",
-                                                      "remote_pp_rank"};
+                                                      "remote_pp_rank",
+                                                      "remote_transport",
+                                                      "remote_transport_address",
+                                                      "remote_memory_bases",
+                                                      "remote_memory_sizes",
+                                                      "remote_memory_keys",
+                                                      "answer_within"};
 constexpr size_t kRequired = 8;
+
+// The three fields of memory as they come; one key a range once all have been read.
+struct MemoryLists {
+  std::vector<uint64_t> bases;
+  std::vector<uint64_t> sizes;
+  std::vector<std::string> keys;
+};
 
 bool HasRequestTwice(const std::vector<PullRequest>& requests) {
   std::vector<std::string_view> ids;
@@ -61,7 +74,13 @@ void ReadRequests(MsgpackReader& reader, std::vector<PullRequest>& requests) {
   if (requests.size() > 1 && HasRequestTwice(requests)) reader.Fail("has a request id twice");
 }
 
-void ReadField(MsgpackReader& reader, size_t field, Pull& pull) {
+void ReadKeys(MsgpackReader& reader, std::vector<std::string>& keys) {
+  const size_t count = reader.Array(kMemoryKeysMax);
+  keys.reserve(count);
+  for (size_t i = 0; i < count && !reader.failed(); ++i) reader.ReadBytes(keys.emplace_back());
+}
+
+void ReadField(MsgpackReader& reader, size_t field, Pull& pull, MemoryLists& memory) {
   switch (field) {
     case 0:
       return reader.Read(pull.remote_hostname);
@@ -93,14 +112,48 @@ void ReadField(MsgpackReader& reader, size_t field, Pull& pull) {
       return reader.Read(pull.remote_pp_size);
     case 14:
       return reader.Read(pull.kv_lease_duration);
-    default:
+    case 15:
       return reader.Read(pull.remote_pp_rank);
+    case 16:
+      return reader.Read(pull.transport.kind);
+    case 17:
+      return reader.ReadBytes(pull.transport.address);
+    case 18:
+      return reader.Read(memory.bases);
+    case 19:
+      return reader.Read(memory.sizes);
+    case 20:
+      return ReadKeys(reader, memory.keys);
+    default:
+      return reader.Read(pull.answer_within);
   }
+}
+
+absl::Status JoinMemory(MemoryLists& lists, std::vector<MemoryKey>& memory) {
+  const size_t count = lists.keys.size();
+  if (lists.bases.size() != count || lists.sizes.size() != count) {
+    return InvalidArgument("pull: remote_memory has {} bases, {} sizes and {} keys; send one of each a range",
+                           lists.bases.size(), lists.sizes.size(), count);
+  }
+  for (size_t i = 0; i < count; ++i) memory.push_back({lists.bases[i], lists.sizes[i], std::move(lists.keys[i])});
+  return absl::OkStatus();
 }
 
 absl::Status CheckLists(std::string_view what, const std::vector<std::vector<int64_t>>& lists) {
   TENURE_RETURN_IF_ERROR(CheckItems(what, lists.size()));
   for (const std::vector<int64_t>& list : lists) TENURE_RETURN_IF_ERROR(CheckItems(what, list.size()));
+  return absl::OkStatus();
+}
+
+absl::Status CheckTransport(const TransportAddress& transport) {
+  TENURE_RETURN_IF_ERROR(CheckText("pull: remote_transport", transport.kind));
+  TENURE_RETURN_IF_ERROR(CheckBytes("pull: remote_transport_address", transport.address));
+  if (transport.memory.size() > kMemoryKeysMax) {
+    return InvalidArgument("pull: {} ranges of memory; register at most {}", transport.memory.size(), kMemoryKeysMax);
+  }
+  for (const MemoryKey& range : transport.memory) {
+    TENURE_RETURN_IF_ERROR(CheckBytes("pull: remote_memory_keys", range.key));
+  }
   return absl::OkStatus();
 }
 
@@ -122,7 +175,23 @@ absl::Status CheckPull(const Pull& pull) {
   }
   TENURE_RETURN_IF_ERROR(CheckLists("pull: registered_shared_group_ids", pull.registered_shared_group_ids));
   TENURE_RETURN_IF_ERROR(CheckTexts("pull: registered_layer_names", pull.registered_layer_names));
+  TENURE_RETURN_IF_ERROR(CheckTransport(pull.transport));
+  TENURE_RETURN_IF_ERROR(CheckSeconds("pull: answer_within", pull.answer_within));
   return CheckLease("pull", pull.kv_lease_duration);
+}
+
+void WriteTransport(MapWriter& map, const TransportAddress& transport) {
+  if (!transport.kind.empty()) map.Field(kFields[16]).Value(transport.kind);
+  if (!transport.address.empty()) map.Field(kFields[17]).Bytes(transport.address);
+  if (transport.memory.empty()) return;
+  const auto each = [&](size_t field, auto write) {
+    MsgpackWriter& writer = map.Field(kFields[field]);
+    writer.Array(transport.memory.size());
+    for (const MemoryKey& range : transport.memory) write(writer, range);
+  };
+  each(18, [](MsgpackWriter& writer, const MemoryKey& range) { writer.Unsigned(range.base); });
+  each(19, [](MsgpackWriter& writer, const MemoryKey& range) { writer.Unsigned(range.size); });
+  each(20, [](MsgpackWriter& writer, const MemoryKey& range) { writer.Bytes(range.key); });
 }
 
 template <typename T>
@@ -152,16 +221,21 @@ absl::StatusOr<std::string> EncodePull(const Pull& pull) {
   if (pull.remote_pp_size != 1) map.Field(kFields[13]).Value(pull.remote_pp_size);
   if (pull.kv_lease_duration) map.Field(kFields[14]).Value(*pull.kv_lease_duration);
   if (pull.remote_pp_rank) map.Field(kFields[15]).Value(*pull.remote_pp_rank);
+  WriteTransport(map, pull.transport);
+  if (pull.answer_within) map.Field(kFields[21]).Value(*pull.answer_within);
   map.Finish();
   return message;
 }
 
 absl::StatusOr<Pull> DecodePull(std::string_view message) {
   Pull pull;
+  MemoryLists memory;
   MsgpackReader reader(message);
-  reader.Fields(kFields, kRequired, [&](size_t field) { ReadField(reader, field, pull); });
+  reader.Fields(kFields, kRequired, [&](size_t field) { ReadField(reader, field, pull, memory); });
   TENURE_RETURN_IF_ERROR(reader.Finish("pull"));
   TENURE_RETURN_IF_ERROR(CheckLease("pull", pull.kv_lease_duration));
+  TENURE_RETURN_IF_ERROR(CheckSeconds("pull: answer_within", pull.answer_within));
+  TENURE_RETURN_IF_ERROR(JoinMemory(memory, pull.transport.memory));
   return pull;
 }
 

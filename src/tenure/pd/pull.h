@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tenure/pd/transport_address.h"
 
 namespace tenure::pd {
 
@@ -42,13 +43,19 @@ struct Pull {
   // Additions; stock peers skip them.
   std::optional<double> kv_lease_duration;  // D's own setting, seconds; absent: off, or a D that does not know it.
   std::optional<int64_t> remote_pp_rank;    // Tells D's pipeline ranks apart, so that a retry is not a second consumer.
+  // How P reaches D's memory with Tenure's transports; the kind is empty for a D that has the Mooncake engine.
+  TransportAddress transport;
+  // How long from the sending on D waits for answers, seconds; P starts no write later. Absent: D does not say.
+  std::optional<double> answer_within;
 
   friend bool operator==(const Pull&, const Pull&) = default;
 };
 
 inline constexpr size_t kPullRequestsMax = 65'536;
+inline constexpr size_t kMemoryKeysMax = 4096;
 
-// InvalidArgument for texts and lists beyond the maxima, a request id that comes twice and a bad lease.
+// InvalidArgument for texts and lists beyond the maxima, a request id that comes twice, a bad lease and a bad
+// answer_within.
 absl::StatusOr<std::string> EncodePull(const Pull& pull);
 // InvalidArgument for that and for what is malformed: a renewal among it, which lacks `remote_hostname`.
 absl::StatusOr<Pull> DecodePull(std::string_view message);

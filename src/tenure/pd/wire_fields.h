@@ -58,7 +58,18 @@ inline absl::Status CheckTexts(std::string_view what, const std::vector<std::str
   return absl::OkStatus();
 }
 
+inline absl::Status CheckBytes(std::string_view what, std::string_view bytes) {
+  if (bytes.size() <= MsgpackReader::kBytesMax) return absl::OkStatus();
+  return InvalidArgument("{} has {} bytes; use at most {}", what, bytes.size(), MsgpackReader::kBytesMax);
+}
+
 // Absent, or finite seconds above 0.
+inline absl::Status CheckSeconds(std::string_view what, std::optional<double> seconds) {
+  if (!seconds || (std::isfinite(*seconds) && *seconds > 0)) return absl::OkStatus();
+  return InvalidArgument("{} is {}; use seconds above 0, or leave it out", what, *seconds);
+}
+
+// The same, with what its absence means.
 inline absl::Status CheckLease(std::string_view what, std::optional<double> seconds) {
   if (!seconds || (std::isfinite(*seconds) && *seconds > 0)) return absl::OkStatus();
   return InvalidArgument("{}: kv_lease_duration is {}; use seconds above 0, or leave it out for off", what, *seconds);

@@ -50,6 +50,31 @@ Pull PullWithEveryField() {
   pull.remote_pp_size = 2;
   pull.kv_lease_duration = 30.0;
   pull.remote_pp_rank = 1;
+  pull.transport.kind = "ucx";
+  for (int byte = 0; byte < 256; ++byte) pull.transport.address.push_back(static_cast<char>(byte));
+  pull.transport.memory = {{4096, 65536, ""}, {(uint64_t{1} << 63) + 4096, uint64_t{1} << 32, ""}};
+  for (int i = 0; i < 5; ++i) pull.transport.memory[1].key += "\x00\xFF"s;
+  pull.answer_within = 540.5;
+  return pull;
+}
+
+Pull PullOfOneHost() {
+  Pull pull;
+  pull.remote_hostname = "d";
+  pull.remote_port = 1;
+  pull.remote_tp_size = 2;
+  pull.kv_caches_base_addr = {4096};
+  pull.block_lens = {1};
+  pull.kv_block_lens = {1};
+  pull.registered_layer_names = {"n"};
+  pull.registered_layer_indices = {0};
+  pull.registered_group_indices = {0};
+  pull.registered_shared_group_ids = {{0}};
+  pull.registered_row_offsets = {-1};
+  pull.remote_pp_size = 2;
+  pull.kv_lease_duration = 30.0;
+  pull.remote_pp_rank = 1;
+  pull.transport = {"local", "\x01", {{4096, 1, ""}}};
   return pull;
 }
 
@@ -98,6 +123,7 @@ TEST(PdWire, PullsAreTheBytesThatMsgspecWrites) {
   ExpectPull("pull_steady", SteadyPull());
   ExpectPull("pull_release_only", ReleaseOnlyPull());
   ExpectPull("pull_every_field", PullWithEveryField());
+  ExpectPull("pull_of_one_host", PullOfOneHost());
   ExpectPull("pull_long_lists", LongPull());
 }
 
@@ -249,6 +275,32 @@ TEST(PdWire, RequestIdTwiceIsRefusedBothWays) {
   EXPECT_THAT(std::string(Message(DecodePull(bytes).status())), HasSubstr("req_blocks has a request id twice"));
 }
 
+TEST(PdWire, MemoryKeysOfAPullBelongTogether) {
+  std::string bytes = *EncodePull(PullOfOneHost());
+  ASSERT_EQ(bytes.substr(bytes.size() - 3), "\x91\xC4\x00"s);
+  bytes.replace(bytes.size() - 3, 3, "\x92\xC4\x00\xC4\x00"s);
+  EXPECT_THAT(std::string(Message(DecodePull(bytes).status())), HasSubstr("1 bases, 1 sizes and 2 keys"));
+  bytes.replace(bytes.size() - 5, 5, "\x91\xA0"s);
+  EXPECT_THAT(std::string(Message(DecodePull(bytes).status())), HasSubstr("remote_memory_keys is not bytes"));
+}
+
+TEST(PdWire, TransportBeyondTheMaximaIsRefusedBothWays) {
+  Pull pull;
+  pull.transport = {"ucx", std::string(16'384, 'a'), {4096, {1, 1, ""}}};
+  const std::string most = *EncodePull(pull);
+  EXPECT_EQ(*DecodePull(most), pull);
+  pull.transport.address += 'a';
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodePull(pull).status()));
+  std::string longer = most;
+  const size_t length = longer.find("\xC5\x40\x00"s);
+  longer.replace(length, 3, "\xC5\x40\x01"s);
+  longer.insert(length + 3, "a");
+  EXPECT_THAT(std::string(Message(DecodePull(longer).status())), HasSubstr("remote_transport_address is too long"));
+  pull.transport.address.clear();
+  pull.transport.memory.push_back({1, 1, ""});
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodePull(pull).status()));
+}
+
 TEST(PdWire, LeaseThatIsNoDurationIsRefusedBothWays) {
   for (const double seconds : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
     EXPECT_TRUE(absl::IsInvalidArgument(EncodeRenewal({{"x"}, seconds}).status())) << seconds;
@@ -256,6 +308,19 @@ TEST(PdWire, LeaseThatIsNoDurationIsRefusedBothWays) {
     bytes.resize(bytes.size() - 9);
     MsgpackWriter(bytes).Number(seconds);
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeRenewal(bytes).status())) << seconds;
+  }
+}
+
+TEST(PdWire, AnswerTimeThatIsNoDurationIsRefusedBothWays) {
+  Pull pull;
+  pull.answer_within = 1.0;
+  const std::string good = *EncodePull(pull);
+  for (const double seconds : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    pull.answer_within = seconds;
+    EXPECT_THAT(std::string(Message(EncodePull(pull).status())), HasSubstr("answer_within"));
+    std::string bytes = good.substr(0, good.size() - 9);
+    MsgpackWriter(bytes).Number(seconds);
+    EXPECT_THAT(std::string(Message(DecodePull(bytes).status())), HasSubstr("answer_within")) << seconds;
   }
 }
 
