@@ -40,6 +40,9 @@ function(tenure_layer name)
   if(testing)
     add_library(tenure_${name}_testing_objects STATIC ${testing})
     target_link_libraries(tenure_${name}_testing_objects PUBLIC tenure_${name})
+    foreach(layer ${ARG_DEPENDS}) # It may use their fakes.
+      target_link_libraries(tenure_${name}_testing_objects PUBLIC tenure_${layer}_testing)
+    endforeach()
     target_link_libraries(tenure_${name}_testing INTERFACE tenure_${name}_testing_objects)
   endif()
 

@@ -1,0 +1,17 @@
+#include "tenure/transfer/transports.h"
+
+#include "tenure/base/status.h"
+#include "tenure/transfer/auto_transport.h"
+#include "tenure/transfer/local_transport.h"
+#include "tenure/transfer/ucx_transport.h"
+
+namespace tenure::transfer {
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const Clock& clock) {
+  if (kind == LocalTransport::kKind) return LocalTransport::Create({}, clock);
+  if (kind == UcxTransport::kKind) return UcxTransport::Create({}, clock);
+  if (kind == kAutoKind) return AutoTransport::Create(clock);
+  return InvalidArgument("transport is \"{}\"; use \"auto\", \"local\" (one host) or \"ucx\"", kind);
+}
+
+}  // namespace tenure::transfer

@@ -1,0 +1,16 @@
+// The transports by name, as a configuration gives it.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "tenure/transfer/transport.h"
+
+namespace tenure::transfer {
+
+// "auto", "local" or "ucx", with default options. InvalidArgument for another name, otherwise what the transport's own
+// Create says. `clock` outlives the transport.
+absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const Clock& clock);
+
+}  // namespace tenure::transfer

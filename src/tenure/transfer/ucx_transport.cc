@@ -1,0 +1,327 @@
+#include "tenure/transfer/ucx_transport.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "tenure/base/check.h"
+#include "tenure/base/mutex.h"
+#include "tenure/base/status.h"
+#include "tenure/transfer/ucx_endpoint.h"
+#include "tenure/transfer/ucx_frame.h"
+#include "tenure/transfer/ucx_worker.h"
+
+namespace tenure::transfer {
+namespace {
+
+constexpr const char* kAllButSharedMemory = "^sm";
+
+// Calls of UCX's progress that moved something, before commands and deadlines have their turn.
+constexpr int kProgressPerTurn = 64;
+
+// A sleep ends at the latest then, whatever the clock: a test's clock may move without a sign.
+constexpr absl::Duration kSleepMax = absl::Milliseconds(100);
+constexpr absl::Duration kIdleSleepMax = absl::Seconds(1);
+
+// How long the end waits for connections to close.
+constexpr absl::Duration kCloseWaitMax = absl::Seconds(1);
+
+class UcxThread final : public UcxTransport {
+ public:
+  explicit UcxThread(const Clock& clock) : clock_(clock), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  ~UcxThread() override {
+    if (thread_.joinable()) {
+      Command([this] { stopping_ = true; });
+      thread_.join();
+    }
+    if (wake_ >= 0) close(wake_);
+  }
+
+  // Makes the worker in its thread.
+  absl::Status Start(const UcxTransportOptions& options) {
+    if (wake_ < 0) return Unavailable("this process has no file descriptor left for the ucx transport");
+    const std::string transports = options.transports.empty() ? kAllButSharedMemory : options.transports;
+    Outcome started;
+    thread_ = std::thread([&, transports] {
+      auto worker = UcxWorker::Create(transports);
+      if (worker.ok()) {
+        worker_ = *std::move(worker);
+        Publish();
+      }
+      started.Set(std::move(worker).status());  // `started` and `options` are gone after this.
+      if (worker_ != nullptr) Run();
+    });
+    return started.Wait();
+  }
+
+  absl::Status Register(const std::vector<MemoryRange>& ranges) override {
+    Outcome registered;
+    Command([&] {
+      absl::Status status = worker_->Register(ranges);
+      Publish();
+      registered.Set(std::move(status));
+    });
+    return registered.Wait();
+  }
+
+  pd::TransportAddress Address() const override {
+    const MutexLock lock(mutex_);
+    return address_;
+  }
+
+  absl::Status CanReach(const pd::TransportAddress& peer) override {
+    TENURE_ASSIGN_OR_RETURN(const std::string address, AddressFor(peer));
+    return UnframeUcxBytes("address", address).status();
+  }
+
+  void Post(const pd::TransportAddress& peer, std::vector<pd::WritePiece> pieces, MonotonicTime deadline,
+            WriteDone done) override {
+    size_t open = 0;
+    {
+      const MutexLock lock(mutex_);
+      open = open_++;
+    }
+    WriteDone counted = [this, done = std::move(done)](WriteResult result) {
+      {
+        const MutexLock lock(mutex_);
+        --open_;
+      }
+      done(std::move(result));
+    };
+    if (open >= kOpenPostsMax) {
+      return Command([counted = std::move(counted), open] {
+        counted({ResourceExhausted("{} posts are open; post again when some are done", open), true});
+      });
+    }
+    Command([this, peer, pieces = std::move(pieces), deadline, counted = std::move(counted)] {
+      const absl::Status status = StartPost(peer, pieces, deadline, counted);
+      if (!status.ok()) counted({status, true});
+    });
+  }
+
+ private:
+  // What the thread of a call waits for.
+  class Outcome {
+   public:
+    void Set(absl::Status status) {
+      const MutexLock lock(mutex_);
+      status_ = std::move(status);
+      set_ = true;
+      changed_.SignalAll();
+    }
+    absl::Status Wait() {
+      const MutexLock lock(mutex_);
+      while (!set_) changed_.Wait(mutex_);
+      return std::move(status_);
+    }
+
+   private:
+    Mutex mutex_;
+    CondVar changed_;
+    bool set_ ABSL_GUARDED_BY(mutex_) = false;
+    absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  void Command(std::function<void()> command) {
+    {
+      const MutexLock lock(mutex_);
+      commands_.push_back(std::move(command));
+    }
+    const uint64_t one = 1;
+    TENURE_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+  }
+
+  // The rest runs in the thread of the worker.
+
+  void Publish() {
+    const MutexLock lock(mutex_);
+    address_ = {std::string(kKind), worker_->address(), worker_->keys()};
+  }
+
+  void Run() {
+    while (true) {
+      RunCommands();
+      if (stopping_) break;
+      bool moved = false;
+      for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) moved = true;
+      const bool more = SweepPosts(clock_.Now());
+      SweepEndpoints();
+      if (!moved && !more && worker_->Arm()) Sleep();
+    }
+    Finish();
+  }
+
+  // Whether there was one.
+  bool RunCommands() {
+    std::deque<std::function<void()>> commands;
+    {
+      const MutexLock lock(mutex_);
+      commands.swap(commands_);
+    }
+    for (const std::function<void()>& command : commands) command();
+    return !commands.empty();
+  }
+
+  absl::Status StartPost(const pd::TransportAddress& peer, const std::vector<pd::WritePiece>& pieces,
+                         MonotonicTime deadline, const WriteDone& done) {
+    TENURE_ASSIGN_OR_RETURN(const std::string address, AddressFor(peer));
+    if (stopping_) return Unavailable("the transport ends");
+    if (clock_.Now() >= deadline) return absl::DeadlineExceededError("the write was not begun by its deadline");
+    TENURE_ASSIGN_OR_RETURN(UcxEndpoint * endpoint, Connect(address));
+    TENURE_ASSIGN_OR_RETURN(std::vector<PlacedWrite> writes, endpoint->Place(peer.memory, pieces));
+    std::vector<ucp_rkey_h> keys(peer.memory.size());
+    for (const PlacedWrite& write : writes) {
+      ucp_rkey_h& key = keys[write.to_range];
+      if (key != nullptr) continue;
+      TENURE_ASSIGN_OR_RETURN(key, endpoint->Key(peer.memory[write.to_range].key));
+    }
+    posts_.emplace_back(*endpoint, std::move(writes), std::move(keys), deadline, done);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<UcxEndpoint*> Connect(const std::string& address) {
+    auto known = endpoints_.find(address);
+    if (known != endpoints_.end() && !known->second->status().ok()) {
+      Close(known);
+      known = endpoints_.end();
+    }
+    if (known == endpoints_.end()) {
+      MakeRoom();
+      TENURE_ASSIGN_OR_RETURN(std::unique_ptr<UcxEndpoint> endpoint, UcxEndpoint::Create(*worker_, address));
+      known = endpoints_.emplace(address, std::move(endpoint)).first;
+    }
+    known->second->last_used = clock_.Now();
+    return known->second.get();
+  }
+
+  // Closes the longest unused connection without posts when there are too many.
+  void MakeRoom() {
+    if (endpoints_.size() < kEndpointsMax) return;
+    auto oldest = endpoints_.end();
+    for (auto it = endpoints_.begin(); it != endpoints_.end(); ++it) {
+      const bool older = oldest == endpoints_.end() || it->second->last_used < oldest->second->last_used;
+      if (it->second->posts == 0 && older) oldest = it;
+    }
+    if (oldest != endpoints_.end()) Close(oldest);
+  }
+
+  void Close(std::map<std::string, std::unique_ptr<UcxEndpoint>>::iterator endpoint) {
+    endpoint->second->StartClose();
+    closing_.push_back(std::move(endpoint->second));
+    endpoints_.erase(endpoint);
+  }
+
+  // Moves every post on; whether one has more to give to UCX at once.
+  bool SweepPosts(MonotonicTime now) {
+    bool more = false;
+    for (auto it = posts_.begin(); it != posts_.end();) {
+      UcxPost& post = *it;
+      if (!post.answered()) more = Step(post, now) || more;
+      it = post.answered() && post.idle() ? posts_.erase(it) : std::next(it);
+    }
+    return more;
+  }
+
+  static bool Step(UcxPost& post, MonotonicTime now) {
+    UcxEndpoint& endpoint = post.endpoint();
+    // A write that UCX ends with an error leaves the connection in no state to go on with.
+    if (!post.status().ok()) endpoint.Fail(post.status());
+    if (!endpoint.status().ok()) {
+      post.Answer(endpoint.status());
+      return false;
+    }
+    if (post.complete()) {
+      post.Answer(absl::OkStatus());
+      return false;
+    }
+    if (now >= post.deadline()) {
+      const bool alone = endpoint.unanswered == 1;
+      // Posts in time keep the connection; the last one that runs into its deadline takes it down.
+      if (alone && post.issued()) endpoint.Fail(absl::DeadlineExceededError("the peer took no part in time"));
+      post.Answer(absl::DeadlineExceededError("the write was not done by its deadline"));
+      return false;
+    }
+    return post.Pump();
+  }
+
+  void SweepEndpoints() {
+    for (auto it = endpoints_.begin(); it != endpoints_.end();) {
+      const auto endpoint = it++;
+      if (!endpoint->second->status().ok()) Close(endpoint);
+    }
+    for (auto it = closing_.begin(); it != closing_.end();) {
+      it = (*it)->closed() && (*it)->posts == 0 ? closing_.erase(it) : std::next(it);
+    }
+  }
+
+  void Sleep() {
+    absl::Duration longest = kIdleSleepMax;
+    const MonotonicTime now = clock_.Now();
+    if (!posts_.empty() || !closing_.empty()) longest = kSleepMax;
+    for (const UcxPost& post : posts_) {
+      if (!post.answered()) longest = std::min(longest, post.deadline() - now);
+    }
+    // Rounded up, so that a wait for a deadline does not end just before it, again and again.
+    const int64_t milliseconds = longest <= absl::ZeroDuration() ? 0 : absl::ToInt64Milliseconds(longest) + 1;
+    std::array<pollfd, 2> events = {pollfd{wake_, POLLIN, 0}, pollfd{worker_->event_descriptor(), POLLIN, 0}};
+    poll(events.data(), events.size(), static_cast<int>(milliseconds));
+    uint64_t count = 0;
+    if ((events[0].revents & POLLIN) != 0) (void)!read(wake_, &count, sizeof(count));
+  }
+
+  // Answers what is open, and lets UCX go of it.
+  void Finish() {
+    for (UcxPost& post : posts_) {
+      if (!post.answered()) post.Answer(Unavailable("the transport ends"));
+    }
+    while (!endpoints_.empty()) Close(endpoints_.begin());
+    const MonotonicClock real;  // A test's clock may stand still.
+    const MonotonicTime end = real.Now() + kCloseWaitMax;
+    while (!closing_.empty() && real.Now() < end) {
+      worker_->Progress();
+      SweepPosts(real.Now());
+      SweepEndpoints();
+    }
+    while (RunCommands()) {  // Posts from within `done`, which are refused.
+    }
+    for (const std::unique_ptr<UcxEndpoint>& endpoint : closing_) endpoint->Release();
+    worker_.reset();
+    posts_.clear();
+    closing_.clear();
+  }
+
+  const Clock& clock_;
+  const int wake_;
+  std::thread thread_;
+
+  mutable Mutex mutex_;
+  std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
+  pd::TransportAddress address_ ABSL_GUARDED_BY(mutex_);
+  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  // Of the worker's thread.
+  bool stopping_ = false;
+  std::unique_ptr<UcxWorker> worker_;
+  std::map<std::string, std::unique_ptr<UcxEndpoint>> endpoints_;  // By the peer's address.
+  std::vector<std::unique_ptr<UcxEndpoint>> closing_;
+  std::list<UcxPost> posts_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxTransportOptions& options,
+                                                                   const Clock& clock) {
+  auto transport = std::make_unique<UcxThread>(clock);
+  TENURE_RETURN_IF_ERROR(transport->Start(options));
+  return transport;
+}
+
+}  // namespace tenure::transfer

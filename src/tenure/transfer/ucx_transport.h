@@ -1,0 +1,44 @@
+// The transport between hosts: UCX writes (RDMA where there is a network card for it, otherwise TCP), GPU memory too
+// where UCX has it.
+//
+// One thread owns everything of UCX and sleeps when nothing moves. D's thread takes part in every write that is not
+// RDMA, so a D that is stopped makes a post run into its deadline. A dead peer is an error as soon as the network
+// tells; a host that vanishes, after UCX's keepalive (20 s) or the deadline.
+//
+// What is not RDMA is a copy by D's thread to an address that P names: registered memory that D unmaps while it is
+// registered ends D's process, and a peer who means harm could write anywhere. P checks every piece against what D has
+// registered before UCX sees it; let only P and D reach each other's ports.
+//
+// UCX_* variables of the environment apply, but for shared-memory lanes: they are never used, since a peer that is
+// killed leaves them hanging. UCX has to be installed (libucp.so.0, 1.13 or newer); it is loaded when the first
+// transport is made.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tenure/transfer/transport.h"
+
+namespace tenure::transfer {
+
+struct UcxTransportOptions {
+  // UCX's own list (UCX_TLS); empty: all but shared memory. A list that allows shared memory is the caller's risk.
+  std::string transports;
+};
+
+class UcxTransport : public Transport {
+ public:
+  // `clock` outlives the transport. Unavailable: UCX is missing, too old or does not start.
+  static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxTransportOptions& options, const Clock& clock);
+
+  static constexpr std::string_view kKind = "ucx";
+  std::string_view kind() const override { return kKind; }
+
+  // Writes under way to one peer; the others of a post wait for them.
+  static constexpr size_t kPutsInFlightMax = 256;
+  // Open connections; beyond them the longest unused one is closed.
+  static constexpr size_t kEndpointsMax = 1024;
+};
+
+}  // namespace tenure::transfer

@@ -1,0 +1,97 @@
+#include "tenure/transfer/ucx_worker.h"
+
+#include "tenure/base/status.h"
+#include "tenure/transfer/ucx_frame.h"
+
+namespace tenure::transfer {
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transports) {
+  TENURE_ASSIGN_OR_RETURN(const UcxLibrary* ucx, LoadUcx());
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(*ucx));
+  TENURE_RETURN_IF_ERROR(worker->Start(transports));
+  return worker;
+}
+
+UcxWorker::~UcxWorker() {
+  if (worker_ != nullptr) ucx_.worker_destroy(worker_);
+  for (ucp_mem_h memory : memory_) ucx_.mem_unmap(context_, memory);
+  if (context_ != nullptr) ucx_.cleanup(context_);
+}
+
+absl::Status UcxWorker::Start(const std::string& transports) {
+  ucp_config_t* config = nullptr;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, ucx_.config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
+  ucs_status_t status = ucx_.config_modify(config, "TLS", transports.c_str());
+  if (status == UCS_OK) {
+    ucp_params_t params = {};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+    status = ucx_.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  }
+  ucx_.config_release(config);
+  if (status != UCS_OK) context_ = nullptr;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, status, "starting UCX"));
+
+  ucp_worker_params_t worker_params = {};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  status = ucx_.worker_create(context_, &worker_params, &worker_);
+  if (status != UCS_OK) worker_ = nullptr;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, status, "making UCX's worker"));
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, ucx_.worker_get_efd(worker_, &event_descriptor_), "asking for UCX's events"));
+
+  ucp_address_t* address = nullptr;
+  size_t size = 0;
+  TENURE_RETURN_IF_ERROR(
+      UcxStatus(ucx_, ucx_.worker_get_address(worker_, &address, &size), "asking for the worker's address"));
+  address_ = FrameUcxBytes({reinterpret_cast<const char*>(address), size});
+  ucx_.worker_release_address(worker_, address);
+  return absl::OkStatus();
+}
+
+absl::Status UcxWorker::Register(const std::vector<MemoryRange>& ranges) {
+  std::vector<MemoryRange> all = ranges_;
+  all.insert(all.end(), ranges.begin(), ranges.end());
+  TENURE_ASSIGN_OR_RETURN(MemoryMap map, MemoryMap::Create("registering memory", all));
+  const size_t before = memory_.size();
+  absl::Status status;
+  for (size_t i = 0; i < ranges.size() && status.ok(); ++i) {
+    ucp_mem_map_params_t params = {};
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    params.address = reinterpret_cast<void*>(ranges[i].address);
+    params.length = ranges[i].size;
+    ucp_mem_h memory = nullptr;
+    status = UcxStatus(ucx_, ucx_.mem_map(context_, &params, &memory), "registering memory with UCX");
+    if (!status.ok()) break;
+    memory_.push_back(memory);
+    ucp_mem_attr_t attributes = {};
+    attributes.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
+    status = UcxStatus(ucx_, ucx_.mem_query(memory, &attributes), "asking UCX what memory it is");
+    if (!status.ok()) break;
+    types_.push_back(attributes.mem_type);
+    const auto key = PackKey(memory);
+    status = key.status();
+    if (key.ok()) keys_.push_back({ranges[i].address, ranges[i].size, *key});
+  }
+  if (!status.ok()) {
+    for (size_t i = before; i < memory_.size(); ++i) ucx_.mem_unmap(context_, memory_[i]);
+    memory_.resize(before);
+    types_.resize(before);
+    keys_.resize(before);
+    return status;
+  }
+  ranges_ = std::move(all);
+  map_ = std::move(map);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> UcxWorker::PackKey(ucp_mem_h memory) {
+  void* key = nullptr;
+  size_t size = 0;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, ucx_.rkey_pack(context_, memory, &key, &size), "packing a memory key"));
+  std::string framed = FrameUcxBytes({static_cast<const char*>(key), size});
+  ucx_.rkey_buffer_release(key);
+  return framed;
+}
+
+}  // namespace tenure::transfer

@@ -1,0 +1,62 @@
+// UCX's context and worker: the memory that peers may write to, the address by which they find it, and progress.
+//
+// Made, used and destroyed by one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tenure/transfer/memory_map.h"
+#include "tenure/transfer/transport.h"
+#include "tenure/transfer/ucx_library.h"
+
+namespace tenure::transfer {
+
+class UcxWorker {
+ public:
+  // `transports` as UCX_TLS has it.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const std::string& transports);
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  const UcxLibrary& ucx() const { return ucx_; }
+  ucp_worker_h handle() const { return worker_; }
+
+  // As Transport::Register.
+  absl::Status Register(const std::vector<MemoryRange>& ranges);
+  const MemoryMap& memory_map() const { return map_; }
+  // What UCX calls the range with this place in memory_map(), and whether it is the host's or a GPU's.
+  ucp_mem_h memory(size_t range) const { return memory_[range]; }
+  ucs_memory_type_t memory_type(size_t range) const { return types_[range]; }
+
+  // Framed, for peers.
+  const std::string& address() const { return address_; }
+  const std::vector<pd::MemoryKey>& keys() const { return keys_; }
+
+  // Moves what is under way; whether anything moved.
+  bool Progress() { return ucx_.worker_progress(worker_) != 0; }
+  // Becomes readable when there is something to move; only after Arm has returned true.
+  int event_descriptor() const { return event_descriptor_; }
+  bool Arm() { return ucx_.worker_arm(worker_) == UCS_OK; }
+
+ private:
+  explicit UcxWorker(const UcxLibrary& ucx) : ucx_(ucx) {}
+  absl::Status Start(const std::string& transports);
+  absl::StatusOr<std::string> PackKey(ucp_mem_h memory);
+
+  const UcxLibrary& ucx_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_descriptor_ = -1;
+  std::string address_;
+  std::vector<MemoryRange> ranges_;
+  std::vector<ucp_mem_h> memory_;
+  std::vector<ucs_memory_type_t> types_;
+  std::vector<pd::MemoryKey> keys_;
+  MemoryMap map_;
+};
+
+}  // namespace tenure::transfer
