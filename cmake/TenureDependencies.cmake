@@ -10,6 +10,7 @@ find_package(CLI11 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 # Its flags are part of it: without them cpp-httplib does not fit its own library.
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
+pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 if(NOT TENURE_FUZZ)
   find_package(GTest REQUIRED)

@@ -9,8 +9,9 @@ only() {
   forbid "^ *# *include +[<\"]$1" "belongs only into files that match $2" "${files[@]}"
 }
 only 'spdlog/' '^src/tenure/base/log\.cc$'
-only 'nlohmann/' '^(src/tenure/(sim|cli)|tests)/.*\.cc$'
+only 'nlohmann/' '^(src/tenure/(sim|cli|handoff)|tests)/.*\.cc$'
 only 'httplib' '^src/tenure/http/.*\.cc$'
+only 'zmq' '^src/tenure/handoff/.*\.cc$'
 only 'CLI/' '^src/tenure/cli/.*\.cc$'
 only '(gtest|gmock)/' '(_test|_testing)\.(cc|h)$|^tests/'
 only 'benchmark/' '_bench\.cc$'

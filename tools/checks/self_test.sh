@@ -78,6 +78,7 @@ case_heavy_headers() {
   fails 'JSON in the store' src/tenure/store/x.cc <<<'#include <nlohmann/json.hpp>'
   fails 'spdlog outside the log' src/tenure/base/other.cc <<<'#include <spdlog/spdlog.h>'
   fails 'HTTP outside its layer' src/tenure/store/x.cc <<<'#include <httplib.h>'
+  fails 'ZeroMQ in a header' src/tenure/handoff/x.h <<<'#include <zmq.h>'
   fails 'CLI11 outside cli' src/tenure/sim/x.cc <<<'#include <CLI/CLI.hpp>'
   fails 'gtest in the library' src/tenure/kv/x.cc <<<'#include <gtest/gtest.h>'
   fails 'benchmark in a test' src/tenure/kv/x_test.cc <<<'#include <benchmark/benchmark.h>'

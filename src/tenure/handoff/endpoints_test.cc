@@ -1,0 +1,354 @@
+// Prefill and decode endpoints against each other over loopback: the whole path of a transfer but the engines.
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tenure/base/random.h"
+#include "tenure/base/test_scale_testing.h"
+#include "tenure/handoff/channels.h"
+#include "tenure/handoff/handoff_rig_testing.h"
+#include "tenure/handoff/recorder_testing.h"
+#include "tenure/handoff/renewal_sender.h"
+#include "tenure/http/http_client.h"
+
+namespace tenure::handoff {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kLease = absl::Seconds(30);
+
+// Virtual time: what a loaded machine takes does not count, and nothing expires unless a test lets it.
+class EndpointsTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<TestPrefill> StartPrefill(const TestPrefillOptions& options = {}) {
+    return std::make_unique<TestPrefill>(*bootstrap_, network_, clock_, options);
+  }
+  std::unique_ptr<TestDecode> StartDecode(const TestDecodeOptions& options = {}) {
+    return std::make_unique<TestDecode>(network_, clock_, decode_board_, options);
+  }
+  std::string url() const { return BootstrapUrl(*bootstrap_); }
+  // Waits until a pull of `d` has reached `p`.
+  static void WaitForPulls(TestPrefill& p, int64_t count) {
+    int64_t pulls = 0;
+    EXPECT_TRUE(WaitUntil([&] { return (pulls += p.endpoint().TakeStats().producer.pulls) >= count; }));
+  }
+
+  ManualClock clock_;
+  transfer::MemoryNetwork network_;
+  const std::shared_ptr<MismatchBoard> decode_board_ = std::make_shared<MismatchBoard>();
+  std::unique_ptr<BootstrapServer> bootstrap_ = StartTestBootstrap();
+};
+
+TEST_F(EndpointsTest, ThousandsOfRequestsArriveWithTheirBytes) {
+  constexpr int64_t kStep = 50;
+  const int64_t requests = RandomCases(4'000);
+  const auto p = StartPrefill({.lease = kLease});
+  const auto d = StartDecode({.lease = kLease});
+  Random random(20261130);
+  std::vector<int64_t> ids(requests);
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto value = [](int64_t id) { return static_cast<uint8_t>(id * 7 + 1); };
+  for (int64_t first = 0; first < requests; first += kStep) {
+    std::vector<pd::PullOrder> orders;
+    std::vector<int64_t> step(ids.begin() + first, ids.begin() + first + kStep);
+    for (const int64_t id : step) {
+      const std::string name = std::to_string(id);
+      // Block n of P goes to another block of D.
+      p->memory().Fill(id % 4000 + 1, value(id));
+      p->Announce(name);
+      orders.push_back(TestDecode::Order(name, url(), {4000 - id % 4000}));
+    }
+    std::shuffle(step.begin(), step.end(), random);
+    // Half of the prefills end before the pull, half after it.
+    const auto middle = step.begin() + kStep / 2;
+    for (auto id = step.begin(); id != middle; ++id) p->Finish(std::to_string(*id), {*id % 4000 + 1});
+    d->Pull(std::move(orders));
+    for (auto id = middle; id != step.end(); ++id) p->Finish(std::to_string(*id), {*id % 4000 + 1});
+    const TestDecode::Ended ended = d->WaitForEnded(first + kStep);
+    ASSERT_EQ(static_cast<int64_t>(ended.received.size()), first + kStep) << ended.failed.size() << " failed";
+    for (const int64_t id : step) ASSERT_TRUE(d->memory().Holds(4000 - id % 4000, value(id))) << id;
+  }
+  std::vector<std::string> finished = p->WaitForFinished(requests);
+  std::sort(finished.begin(), finished.end());
+  EXPECT_EQ(std::unique(finished.begin(), finished.end()), finished.end());
+  EXPECT_EQ(static_cast<int64_t>(finished.size()), requests);
+  const PrefillEndpointStats stats = p->endpoint().TakeStats();
+  EXPECT_EQ(stats.router.malformed_messages, 0);
+  EXPECT_EQ(stats.router.dropped_replies, 0);
+}
+
+TEST_F(EndpointsTest, ALatePullIsAnsweredAtOnceWithTheReason) {
+  const auto p = StartPrefill({.lease = kLease});
+  const auto d = StartDecode({.lease = kLease});
+  p->PrefillAndWait("late", {1}, 1);
+  clock_.Advance(kLease + absl::Seconds(1));
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-late"));
+  const MonotonicClock real;
+  std::vector<absl::Duration> answered;
+  for (size_t i = 0; i < 21; ++i) {
+    pd::PullOrder order = TestDecode::Order("late", url(), {1});
+    order.request_id += std::to_string(i);
+    const std::string request = order.request_id;
+    const MonotonicTime start = real.Now();
+    d->Pull({std::move(order)});
+    const TestDecode::Ended ended = d->WaitForEnded(i + 1);
+    answered.push_back(real.Now() - start);
+    ASSERT_TRUE(ended.failed.contains(request));
+    EXPECT_THAT(ended.failed.at(request), HasSubstr("transfer late has expired"));
+  }
+  std::sort(answered.begin(), answered.end());
+  std::printf("[  figure  ] late pull, order to outcome: median %.2f ms, slowest %.2f ms\n",
+              absl::ToDoubleMilliseconds(answered[answered.size() / 2]), absl::ToDoubleMilliseconds(answered.back()));
+}
+
+TEST_F(EndpointsTest, ALeaseExpiresWhileNobodyStepsOrPulls) {
+  const auto p = StartPrefill({.lease = kLease});
+  p->PrefillAndWait("a", {1}, 1);
+  clock_.Advance(kLease - absl::Seconds(1));
+  EXPECT_THAT(p->endpoint().TakeFinished(), IsEmpty());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
+}
+
+TEST_F(EndpointsTest, AnAbortedPrefillFailsThePullThatWaits) {
+  const auto p = StartPrefill();
+  const auto d = StartDecode();
+  p->Announce("a");
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  WaitForPulls(*p, 1);
+  p->Abort("a");
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("transfer a ended without KV"));
+}
+
+TEST_F(EndpointsTest, TheEndOfPFailsWhatWaitedForItLongBeforeTheDeadline) {
+  auto p = StartPrefill();
+  const auto d = StartDecode();
+  p->Announce("a");
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  WaitForPulls(*p, 1);
+  p.reset();
+  // A write may land until then.
+  std::vector<pd::FailingPull> failing;
+  EXPECT_TRUE(WaitUntil([&] {
+    failing = d->endpoint().TakeOutcomes().failing;
+    return !failing.empty();
+  }));
+  EXPECT_EQ(failing[0].request_id, "d-a");
+  EXPECT_THAT(failing[0].error, HasSubstr("closed the connection"));
+  // Held no longer than the message's own deadline and the time for a late write.
+  clock_.Advance(absl::Minutes(6));
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("closed the connection"));
+}
+
+TEST_F(EndpointsTest, APThatStartsAgainIsFoundAgain) {
+  auto p = StartPrefill({.incarnation = 1});
+  const auto d = StartDecode();
+  p->memory().Fill(1, 11);
+  p->Announce("a");
+  p->Finish("a", {1});
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  EXPECT_THAT(d->WaitForEnded(1).received, ElementsAre("d-a"));
+  p->Announce("lost");
+  d->Pull({TestDecode::Order("lost", url(), {2})});
+  WaitForPulls(*p, 2);
+  p.reset();
+  p = StartPrefill({.incarnation = 2});
+  EXPECT_TRUE(WaitUntil([&] { return !d->endpoint().TakeOutcomes().failing.empty(); }));
+  p->memory().Fill(3, 33);
+  p->Announce("b");
+  p->Finish("b", {3});
+  d->Pull({TestDecode::Order("b", url(), {3})});
+  EXPECT_THAT(d->WaitForEnded(2).received, ElementsAre("d-a", "d-b"));
+  EXPECT_TRUE(d->memory().Holds(3, 33));
+}
+
+TEST_F(EndpointsTest, TheEndOfDFreesItsKvWithTheLease) {
+  const auto p = StartPrefill({.lease = kLease});
+  auto d = StartDecode({.lease = kLease});
+  p->Announce("a");
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  WaitForPulls(*p, 1);
+  d.reset();
+  p->Finish("a", {1});
+  // The write fails, and another worker of D could still come.
+  int64_t failed = 0;
+  EXPECT_TRUE(WaitUntil([&] { return (failed += p->endpoint().TakeStats().producer.failed_transfers) == 1; }));
+  EXPECT_THAT(p->endpoint().TakeFinished(), IsEmpty());
+  clock_.Advance(kLease + absl::Seconds(1));
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
+}
+
+TEST_F(EndpointsTest, DNoticesAnotherLeaseThatPHasPublished) {
+  const auto p = StartPrefill({.lease = absl::Seconds(30)});
+  const auto d = StartDecode();
+  p->Announce("a");
+  p->Finish("a", {1});
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  const auto shows = AllOf(HasSubstr("30 s on the prefill engine"), HasSubstr("off on the decode engine"));
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], shows);
+  EXPECT_THAT(decode_board_->ToJson(), shows);
+}
+
+TEST_F(EndpointsTest, PNoticesAnotherLeaseThatDSends) {
+  std::shared_ptr<TestPrefill> p;
+  bootstrap_ = StartTestBootstrap([&p] { return p->board().ToJson(); });
+  // As if an old bootstrap server had dropped P's value, which would read as off.
+  p = StartPrefill({.lease = absl::Seconds(30), .publishes_lease = false});
+  const auto d = StartDecode();
+  p->Announce("a");
+  p->Finish("a", {1});
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  const auto shows = AllOf(HasSubstr("30 s on the prefill engine"), HasSubstr("off on the decode engine"));
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], shows);
+  const auto page = http::HttpClient({.host = "127.0.0.1", .port = bootstrap_->port()}, {}).Get("/status");
+  EXPECT_THAT(page->body, AllOf(shows, HasSubstr(R"("transfer_id":"a")")));
+}
+
+TEST_F(EndpointsTest, OnlyALeaseOnDIsAMismatchToo) {
+  const auto p = StartPrefill();
+  const auto d = StartDecode({.lease = absl::Seconds(20)});
+  p->Announce("a");
+  p->Finish("a", {1});
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"],
+              AllOf(HasSubstr("off on the prefill engine"), HasSubstr("20 s on the decode engine")));
+}
+
+TEST_F(EndpointsTest, TwoWorkersOfPServeOneOfD) {
+  const auto first = StartPrefill({.tp_size = 2, .tp_rank = 0});
+  const auto d = StartDecode();
+  first->memory().Fill(5, 55);
+  first->Announce("a");
+  first->Finish("a", {5});
+  // Until the second worker is registered the engine is not whole.
+  d->Pull({TestDecode::Order("a", url(), {6})});
+  const auto second = StartPrefill({.tp_size = 2, .tp_rank = 1});
+  second->Announce("a");
+  second->Finish("a", {5});
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.Advance(absl::Milliseconds(100));  // The question is asked again.
+    return !d->WaitForEnded(0).received.empty();
+  }));
+  EXPECT_TRUE(d->memory().Holds(6, 55));
+  EXPECT_THAT(first->WaitForFinished(1), ElementsAre("p-a"));
+  EXPECT_THAT(second->WaitForFinished(1), ElementsAre("p-a"));
+}
+
+TEST_F(EndpointsTest, ADeadBootstrapServerDelaysNoOther) {
+  const auto p = StartPrefill();
+  const auto d = StartDecode();
+  p->memory().Fill(1, 11);
+  p->Announce("a");
+  p->Finish("a", {1});
+  int dead_port = 0;
+  { dead_port = StartTestBootstrap()->port(); }
+  const std::string dead = fmt::format("http://127.0.0.1:{}", dead_port);
+  d->Pull({TestDecode::Order("b", dead, {2}, absl::Minutes(5), "other"), TestDecode::Order("a", url(), {1}),
+           TestDecode::Order("c", "nonsense", {3}, absl::Minutes(5), "third")});
+  const TestDecode::Ended ended = d->WaitForEnded(3);
+  EXPECT_THAT(ended.received, ElementsAre("d-a"));
+  EXPECT_THAT(ended.failed.at("d-b"), HasSubstr(dead));
+  EXPECT_THAT(ended.failed.at("d-c"), HasSubstr("nonsense"));
+}
+
+TEST_F(EndpointsTest, TooManyMessagesAreRefusedAndTheRestIsServed) {
+  const auto p = StartPrefill({.messages_waiting_max = 0});
+  const auto d = StartDecode();
+  p->Announce("a");
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("too many messages waiting; retry later"));
+}
+
+class RenewalTest : public EndpointsTest {
+ protected:
+  std::unique_ptr<RenewalSender> StartSender() {
+    RenewalSenderOptions options;
+    options.schedule.lease = kLease;
+    auto started = RenewalSender::Start(options, decode_board_, clock_);
+    EXPECT_TRUE(started.ok()) << started.status();
+    return std::move(started).value();
+  }
+  // A sixth of the lease passes, and the renewal that is due then arrives.
+  bool PassRound(TestPrefill& p) {
+    const int64_t before = p.renewals();
+    clock_.Advance(kLease / 6);
+    return WaitUntil([&] { return p.renewals() > before; }, absl::Seconds(10));
+  }
+};
+
+TEST_F(RenewalTest, ATransferThatIsRenewedOutlivesManyLeases) {
+  const auto p = StartPrefill({.lease = kLease});
+  const auto sender = StartSender();
+  const auto d = StartDecode({.lease = kLease});
+  p->memory().Fill(1, 11);
+  size_t held = 0;
+  for (const std::string id : {"a", "b"}) {
+    p->PrefillAndWait(id, {1}, ++held);
+    ASSERT_TRUE(sender->Track("d-" + id, id, "prefill", url(), absl::Hours(1)).ok());
+  }
+  // Twelve leases.
+  for (int round = 0; round < 72; ++round) {
+    sender->Stepped();
+    ASSERT_TRUE(PassRound(*p)) << round;
+    ASSERT_THAT(p->endpoint().TakeFinished(), IsEmpty()) << round;
+  }
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  EXPECT_THAT(d->WaitForEnded(1).received, ElementsAre("d-a"));
+  // What is renewed no more is freed after what is left of its lease.
+  sender->Stop("d-a");
+  sender->Stop("d-b");
+  EXPECT_EQ(sender->num_tracked(), 0u);
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
+  clock_.Advance(kLease);
+  EXPECT_THAT(p->WaitForFinished(2), ElementsAre("p-a", "p-b"));
+}
+
+TEST_F(RenewalTest, AHungSchedulerHoldsNothingForLong) {
+  const auto p = StartPrefill({.lease = kLease});
+  const auto sender = StartSender();
+  p->PrefillAndWait("a", {1}, 1);
+  ASSERT_TRUE(sender->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
+  sender->Stepped();
+  for (int round = 0; round < 59; ++round) ASSERT_TRUE(PassRound(*p)) << round;
+  EXPECT_THAT(p->endpoint().TakeFinished(), IsEmpty());
+  // Ten leases without a step.
+  clock_.Advance(kLease / 6 + kLease);
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
+}
+
+TEST_F(RenewalTest, AnIdleSchedulerIsNotAHungOne) {
+  const auto p = StartPrefill({.lease = kLease});
+  const auto sender = StartSender();
+  p->PrefillAndWait("a", {1}, 1);
+  ASSERT_TRUE(sender->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
+  sender->WentIdle();
+  for (int round = 0; round < 72; ++round) ASSERT_TRUE(PassRound(*p)) << round;
+  EXPECT_THAT(p->endpoint().TakeFinished(), IsEmpty());
+}
+
+TEST_F(RenewalTest, ATransferThatPLostIsTold) {
+  const auto p = StartPrefill({.lease = kLease});
+  const auto sender = StartSender();
+  p->Announce("a");
+  ASSERT_TRUE(sender->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
+  sender->Stepped();
+  ASSERT_TRUE(PassRound(*p));
+  p->Abort("a");
+  std::vector<pd::RenewerActions::Gone> gone;
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.Advance(kLease / 60);
+    gone = sender->TakeGone();
+    return !gone.empty();
+  }));
+  EXPECT_EQ(gone[0].engine_id, "prefill");
+  EXPECT_EQ(gone[0].transfer_id, "a");
+}
+
+}  // namespace
+}  // namespace tenure::handoff
