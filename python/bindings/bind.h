@@ -19,5 +19,10 @@ void BindEngineScheduler(nanobind::module_& module);
 void BindEngineWorker(nanobind::module_& module);
 void BindMooncake(nanobind::module_& module);
 void BindPdWire(nanobind::module_& module);
+void BindPdScheduler(nanobind::module_& module);
+void BindPdTransport(nanobind::module_& module);
+void BindPdLayout(nanobind::module_& module);
+void BindPdServices(nanobind::module_& module);
+void BindPdEndpoints(nanobind::module_& module);
 
 }  // namespace tenure::python

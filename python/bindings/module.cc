@@ -19,4 +19,9 @@ NB_MODULE(_native, module) {
   tenure::python::BindEngineWorker(module);
   tenure::python::BindMooncake(module);
   tenure::python::BindPdWire(module);
+  tenure::python::BindPdScheduler(module);
+  tenure::python::BindPdTransport(module);
+  tenure::python::BindPdLayout(module);
+  tenure::python::BindPdServices(module);
+  tenure::python::BindPdEndpoints(module);
 }

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tenure.vllm.pd_connector import TenurePDConnector
     from tenure.vllm.store_connector import TenureStoreConnector
 
-__all__ = ["TenureStoreConnector"]
+__all__ = ["TenurePDConnector", "TenureStoreConnector"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from tenure.vllm.store_connector import TenureStoreConnector
 
         return TenureStoreConnector
+    if name == "TenurePDConnector":
+        from tenure.vllm.pd_connector import TenurePDConnector
+
+        return TenurePDConnector
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

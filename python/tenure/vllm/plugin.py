@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-CONNECTORS = {"TenureStoreConnector": "tenure.vllm.store_connector"}
+CONNECTORS = {
+    "TenureStoreConnector": "tenure.vllm.store_connector",
+    "TenurePDConnector": "tenure.vllm.pd_connector",
+}
 
 
 def register() -> None:

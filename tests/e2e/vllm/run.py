@@ -59,12 +59,12 @@ class Sum:
                 print("\n".join(output.splitlines()[-120:]), flush=True)
 
 
-def run_session(name, arguments, core, logs, results):
+def run_session(here, name, arguments, core, logs, results):
     environment = dict(os.environ, VLLM_CPU_OMP_THREADS_BIND=str(core), PYTHONDONTWRITEBYTECODE="1")
     began = time.monotonic()
-    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(HERE), *arguments]
+    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(here), *arguments]
     # Its own group, so that a time-out ends the engines it started too; not its own session, which Linux would schedule apart.
-    process = subprocess.Popen(command, cwd=HERE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
+    process = subprocess.Popen(command, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
     try:
         output, _ = process.communicate(timeout=SESSION_SECONDS)
     except subprocess.TimeoutExpired:
@@ -75,10 +75,11 @@ def run_session(name, arguments, core, logs, results):
     results.add(name, output.rstrip(), process.returncode, time.monotonic() - began)
 
 
-def main():
+def main(here=HERE, sessions=SESSIONS, lanes=LANES):
+    """The sessions of a folder, so many at a time; its exit status."""
     logs = pathlib.Path(sys.argv[1])
     logs.mkdir(parents=True, exist_ok=True)
-    wanted = [(name, arguments) for name, arguments in SESSIONS.items() if not sys.argv[2:] or any(part in name for part in sys.argv[2:])]
+    wanted = [(name, arguments) for name, arguments in sessions.items() if not sys.argv[2:] or any(part in name for part in sys.argv[2:])]
     cores = sorted(os.sched_getaffinity(0))
     results, todo, lock = Sum(), list(wanted), threading.Lock()
 
@@ -88,12 +89,12 @@ def main():
                 if not todo:
                     return
                 name, arguments = todo.pop(0)
-            run_session(name, arguments, cores[index % len(cores)], logs, results)
+            run_session(here, name, arguments, cores[index % len(cores)], logs, results)
 
-    lanes = [threading.Thread(target=lane, args=(index,)) for index in range(LANES)]
-    for thread in lanes:
+    threads = [threading.Thread(target=lane, args=(index,)) for index in range(lanes)]
+    for thread in threads:
         thread.start()
-    for thread in lanes:
+    for thread in threads:
         thread.join()
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**results.counts))
     return 1 if results.counts["failed"] or not results.counts["passed"] else 0

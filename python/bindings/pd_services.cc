@@ -1,0 +1,139 @@
+// What a P/D pair runs once an engine: the bootstrap server, the sender of renewals, the list of lease mismatches.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "bindings/lock_guard.h"
+#include "bindings/pd_board.h"
+#include "bindings/process_mark.h"
+#include "tenure/base/clock.h"
+#include "tenure/base/status.h"
+#include "tenure/handoff/bootstrap_server.h"
+#include "tenure/handoff/renewal_sender.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tenure::python {
+namespace {
+
+constexpr absl::Duration kTimeMax = absl::Hours(24 * 7);
+
+// A service with a clock for it. A forked child leaves its copy as it is.
+template <typename Service>
+class ServiceHandle {
+ public:
+  // `start` takes the clock and gives a StatusOr<unique_ptr<Service>>.
+  template <typename Start>
+  explicit ServiceHandle(Start start) : service_(ValueOrThrow(start(clock_))) {}
+  ~ServiceHandle() { Close(); }
+  ServiceHandle(const ServiceHandle&) = delete;
+  ServiceHandle& operator=(const ServiceHandle&) = delete;
+
+  // Error when it is closed.
+  Service& Open() const {
+    if (service_ == nullptr) Throw(FailedPrecondition("the service is closed"));
+    return *service_;
+  }
+  void Close() {
+    if (made_in_.is_forked()) {
+      static_cast<void>(service_.release());
+      return;
+    }
+    const LockReleased unlocked;
+    service_.reset();
+  }
+
+ private:
+  const ProcessMark made_in_;
+  const MonotonicClock clock_;
+  std::unique_ptr<Service> service_;
+};
+using BootstrapHandle = ServiceHandle<handoff::BootstrapServer>;
+using SenderHandle = ServiceHandle<handoff::RenewalSender>;
+
+void InitBootstrap(BootstrapHandle* self, const std::string& host, int port, const std::string& token,
+                   const BoardHandle& board) {
+  CheckRange("port", port, 0, 65'535);
+  handoff::BootstrapServerOptions options;
+  options.address = {.host = host, .port = port};
+  if (!token.empty()) options.token = token;
+  options.status = [board = board.board()] { return board->ToJson(); };
+  new (self) BootstrapHandle([&](const Clock&) { return handoff::BootstrapServer::Start(options); });
+}
+
+void InitSender(SenderHandle* self, double lease, std::optional<double> renew_without_step, double connector_timeout,
+                const BoardHandle& board) {
+  handoff::RenewalSenderOptions options{.schedule = {.lease = DurationFrom("kv_lease_duration", lease, kTimeMax)}};
+  if (renew_without_step) {
+    options.schedule.renew_without_step = DurationFrom("renew_without_step", *renew_without_step, kTimeMax);
+  }
+  options.links.bootstrap.timeout = DurationFrom("connector_timeout", connector_timeout, kTimeMax);
+  new (self)
+      SenderHandle([&](const Clock& clock) { return handoff::RenewalSender::Start(options, board.board(), clock); });
+}
+
+void Track(const SenderHandle& self, const std::string& request, const std::string& transfer_id,
+           const std::string& engine_id, const std::string& bootstrap_address, double seconds) {
+  ThrowIfError(self.Open().Track(request, transfer_id, engine_id, bootstrap_address, absl::Seconds(seconds)));
+}
+
+std::vector<std::pair<std::string, std::string>> TakeGone(const SenderHandle& self) {
+  std::vector<std::pair<std::string, std::string>> gone;
+  for (auto& [engine_id, transfer_id] : self.Open().TakeGone()) {
+    gone.emplace_back(std::move(engine_id), std::move(transfer_id));
+  }
+  return gone;
+}
+
+void BindSender(nb::module_& module) {
+  nb::class_<SenderHandle>(
+      module, "RenewalSender",
+      "Renews the leases of the transfers that a decode engine wants, from a thread of its own.\n\n"
+      "lease: kv_lease_duration in seconds, the same as P's. renew_without_step: seconds that renewals go on while the "
+      "scheduler does not step, None for 10 leases.")
+      .def("__init__", &InitSender, "lease"_a, nb::kw_only(), "renew_without_step"_a.none(), "connector_timeout"_a,
+           "board"_a)
+      .def("track", &Track, "request"_a, "transfer_id"_a, "engine_id"_a, "bootstrap_address"_a, "seconds"_a,
+           "Renews it until stop, or for so many seconds. ValueError for an id that no message carries.")
+      .def(
+          "stop", [](const SenderHandle& self, const std::string& request) { self.Open().Stop(request); }, "request"_a,
+          "Renews it no more.")
+      .def(
+          "stepped", [](const SenderHandle& self) { self.Open().Stepped(); }, "The scheduler's loop runs.")
+      .def("take_gone", &TakeGone, "(engine id, transfer id) that P held and holds no more, since the last call.")
+      .def("close", &SenderHandle::Close, "Ends it. Idempotent.");
+}
+
+}  // namespace
+
+void BindPdServices(nb::module_& module) {
+  nb::class_<BoardHandle>(module, "MismatchBoard",
+                          "The last pairs of engines with different leases that this process has met.")
+      .def(nb::init<>())
+      .def(
+          "to_json", [](const BoardHandle& self) { return self.board()->ToJson(); },
+          "What GET /status of a bootstrap server shows.");
+  nb::class_<BootstrapHandle>(
+      module, "BootstrapServer",
+      "Tells decode engines where prefill workers listen; listens when it is made.\n\n"
+      "port 0: any free one. token: what who registers must say; empty for none. ValueError with the address when it "
+      "cannot be listened on.")
+      .def("__init__", &InitBootstrap, "host"_a, "port"_a, nb::kw_only(), "token"_a, "board"_a)
+      .def_prop_ro(
+          "port", [](const BootstrapHandle& self) { return self.Open().port(); }, "Where it listens.")
+      .def("close", &BootstrapHandle::Close, "Ends it. Idempotent.");
+  BindSender(module);
+}
+
+}  // namespace tenure::python

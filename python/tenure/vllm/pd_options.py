@@ -1,0 +1,145 @@
+"""The options of TenurePDConnector: kv_connector_extra_config, and the environment variables of the stock connector.
+
+Stock names keep stock's meaning and default. Each wrong value is one line that names it, its value and the remedy, before any
+memory is taken. docs/reference/vllm-pd.md lists them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from typing import Any, Mapping
+
+from tenure.vllm.options import _one_of, _text, _threads
+
+ROLES = ("kv_producer", "kv_consumer", "kv_both")
+TRANSPORTS = ("auto", "local", "ucx", "mooncake")
+_SECONDS_MAX = 7 * 86400.0
+
+
+@dataclasses.dataclass(frozen=True)
+class PDOptions:
+    """The checked options; seconds where not said otherwise.
+
+    bootstrap_server_address: "host:port" of a bootstrap server of others; empty: the first worker of the engine runs one, which
+    listens on bootstrap_listen_host; empty: where peers reach that worker (VLLM_HOST_IP). bootstrap_token: what workers say to register; never an option, which vLLM would log.
+    kv_lease_duration: None is off; P then holds a finished prefill for abort_timeout. renew_without_step: how long D renews while its
+    scheduler does not step; None is 10 leases. request_timeout: from a request's arrival at D to the end of its pull.
+    """
+
+    transport: str = "auto"
+    num_workers: int = 10
+    mooncake_protocol: str = "rdma"
+    device_name: str = ""
+    bootstrap_server_address: str = ""
+    bootstrap_listen_host: str = ""
+    kv_lease_duration: float | None = None
+    renew_without_step: float | None = None
+    request_timeout: float = 0.0
+    # From the environment.
+    bootstrap_port: int = 8998
+    abort_timeout: float = 480.0
+    connector_timeout: float = 30.0
+    bootstrap_token: str = ""
+
+    @property
+    def bootstrap_host_and_port(self) -> tuple[str, int] | None:
+        """Where the bootstrap server of others listens."""
+        return split_host_port("bootstrap_server_address", self.bootstrap_server_address) if self.bootstrap_server_address else None
+
+    @staticmethod
+    def from_mapping(options: Mapping[str, Any], environment: Mapping[str, str]) -> PDOptions:
+        """The options of one connector. ValueError or TypeError names the option, its value and the remedy."""
+        values: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in _CHECKS:
+                close = difflib.get_close_matches(name, sorted(_CHECKS), n=1)
+                hint = f"did you mean {close[0]}?" if close else "remove it, or see docs/reference/vllm-pd.md"
+                raise ValueError(f"unknown option {name} with the value {value!r}; {hint}")
+            if value is None and _FIELDS[name].default is None:
+                continue  # As JSON says "unset".
+            values[name] = _CHECKS[name](name, value)
+        for name, (field, check) in _ENVIRONMENT.items():
+            if text := environment.get(name, "").strip():
+                values[field] = check(name, text)
+        # Stock waits a minute longer for P's answer than P waits for its prefill.
+        values.setdefault("request_timeout", values.get("abort_timeout", 480.0) + 60.0)
+        checked = PDOptions(**values)
+        if checked.renew_without_step is not None and checked.kv_lease_duration is None:
+            raise ValueError(
+                f"renew_without_step is {checked.renew_without_step!r}, but kv_lease_duration is unset, so nothing is renewed; "
+                "set kv_lease_duration or remove it"
+            )
+        return checked
+
+
+def check_role(role: str | None) -> str:
+    """kv_role, if it is one. ValueError names the known ones."""
+    if role not in ROLES:
+        raise ValueError(f"kv_role is {role!r}; use {' or '.join(ROLES)}")
+    return role
+
+
+def split_host_port(name: str, value: str) -> tuple[str, int]:
+    """Host and port of "host:port", "[v6 address]:port". ValueError names `name`."""
+    host, separator, port = value.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # An IPv6 address without brackets.
+    if not separator or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f'{name} is {value!r}; use "host:port" with a port from 1 to 65535, as "10.0.0.1:8998" or "[fd00::1]:8998"')
+    return host, int(port)
+
+
+def _host_port(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f'{name} is {value!r}; use text, as "10.0.0.1:8998"')
+    split_host_port(name, value)
+    return value
+
+
+def _host(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or any(character.isspace() or character in "/[]" for character in value):
+        raise ValueError(f'{name} is {value!r}; use a host name or address to listen on, as "0.0.0.0" or "10.0.0.1"')
+    return value
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not 0 < value <= _SECONDS_MAX:
+        raise ValueError(f"{name} is {value!r}; use seconds above 0, at most {_SECONDS_MAX:.0f}")
+    return float(value)
+
+
+def _seconds_text(name: str, text: str) -> float:
+    try:
+        return _seconds(name, float(text))
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; use seconds above 0, at most {_SECONDS_MAX:.0f}") from None
+
+
+def _port_text(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise ValueError(f"{name} is {text!r}; use a port from 1 to 65535")
+    return int(text)
+
+
+_CHECKS: dict[str, Any] = {
+    "transport": _one_of(*TRANSPORTS),
+    "num_workers": _threads,
+    "mooncake_protocol": _text,
+    "device_name": _text,
+    "bootstrap_server_address": _host_port,
+    "bootstrap_listen_host": _host,
+    "kv_lease_duration": _seconds,
+    "renew_without_step": _seconds,
+    "request_timeout": _seconds,
+}
+_FIELDS = {field.name: field for field in dataclasses.fields(PDOptions)}
+_ENVIRONMENT: dict[str, tuple[str, Any]] = {
+    "VLLM_MOONCAKE_BOOTSTRAP_PORT": ("bootstrap_port", _port_text),
+    "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": ("abort_timeout", _seconds_text),
+    "VLLM_MOONCAKE_CONNECTOR_TIMEOUT": ("connector_timeout", _seconds_text),
+    "TENURE_PD_BOOTSTRAP_TOKEN": ("bootstrap_token", _text),
+}

@@ -1,0 +1,30 @@
+"""Runs the P/D tests: one pytest process for each pair of engines, one after another, and one line with the sum at the end.
+
+    run_pd.py LOG_FOLDER [NAME ...]        NAME: only the sessions whose name contains one of them
+
+A pair takes both cores, and about a minute to start.
+"""
+
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "vllm"))
+
+from run import main  # noqa: E402
+
+SESSIONS = {
+    "connector": ["test_connector.py", "test_memory.py"],
+    "tokens-llama": ["test_tokens.py", "--model", "llama"],
+    "tokens-gemma3": ["test_tokens.py", "--model", "gemma3"],
+    "tokens-qwen3next": ["test_tokens.py", "--model", "qwen3next"],
+    "tokens-tp-1-2": ["test_tokens.py", "--model", "gemma3", "--tp", "1:2"],
+    "tokens-tp-2-1": ["test_tokens.py", "--model", "llama", "--tp", "2:1"],
+    "failures": ["test_failures.py"],
+    "proxy": ["test_proxy.py"],
+    "stock": ["test_stock.py"],
+    "multi-connector": ["test_multi_connector.py"],
+}
+
+if __name__ == "__main__":
+    sys.exit(main(HERE, SESSIONS, lanes=1))

@@ -1,0 +1,88 @@
+"""Two OpenAI servers behind tenure-proxy: answers are those of one engine, KV is pulled, and all blocks come back."""
+
+import os
+
+import pytest
+
+from engine import prompt
+from pair import free_port
+from servers import engine_server, proxy_server
+from waiting import until
+
+MODEL, LEASE = "llama", 5.0
+
+
+class Served:
+    """P, D and the proxy."""
+
+    def __init__(self):
+        ports = [free_port() for _ in range(4)]
+        cores = sorted(os.sched_getaffinity(0))
+        environment = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(ports[3])}
+        options = {"kv_lease_duration": LEASE}
+        self.parts = [
+            engine_server(MODEL, "kv_producer", options, ports[0], cores[0], environment),
+            engine_server(MODEL, "kv_consumer", options, ports[1], cores[-1], environment),
+        ]
+        self.prefill, self.decode = self.parts
+        self.proxy = proxy_server(self.prefill.url, ports[3], self.decode.url, ports[2])
+        self.parts.append(self.proxy)
+        try:
+            for part in self.parts:
+                part.wait_healthy()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self):
+        for part in reversed(self.parts):
+            part.stop()
+
+
+@pytest.fixture(scope="module")
+def served():
+    served = Served()
+    yield served
+    served.stop()
+
+
+def body(tokens, **more):
+    return {"model": MODEL, "prompt": tokens, "max_tokens": 6, "temperature": 0, "ignore_eos": True, **more}
+
+
+def wait_free(server):
+    until(lambda: server.metric("vllm:kv_cache_usage_perc") == 0, "KV is still held", 30)
+
+
+def test_answers_are_those_of_one_engine(served):
+    for seed, length in ((1, 300), (2, 33), (3, 1000)):
+        tokens = prompt(length, seed=seed)
+        status, expected = served.prefill.post("/v1/completions", body(tokens))
+        assert status == 200
+        status, answer = served.proxy.post("/v1/completions", body(tokens))
+        assert status == 200
+        assert answer["choices"][0]["text"] == expected["choices"][0]["text"]
+    assert served.decode.metric("vllm:external_prefix_cache_hits_total") == 300 + 33 + 1000
+    assert served.decode.metric("vllm:tenure_pd_events_total") > 0
+    assert served.prefill.metric("vllm:tenure_pd_written_bytes_total") > 0
+
+
+def test_a_stream_has_the_same_text(served):
+    tokens = prompt(310, seed=4)
+    _, expected = served.prefill.post("/v1/completions", body(tokens))
+    events = served.proxy.stream("/v1/completions", body(tokens))
+    assert len(events) >= 6
+    assert "".join(event["choices"][0]["text"] for event in events if event["choices"]) == expected["choices"][0]["text"]
+
+
+def test_all_blocks_come_back(served):
+    for server in (served.prefill, served.decode):
+        wait_free(server)
+
+
+def test_a_killed_decoder_is_said_and_costs_p_one_lease(served):
+    wait_free(served.prefill)
+    served.decode.stop(9)
+    status, answer = served.proxy.post("/v1/completions", body(prompt(300, seed=5)))
+    assert status in (502, 503) and answer["error"]["message"]
+    until(lambda: served.prefill.metric("vllm:kv_cache_usage_perc") == 0, "P holds KV of a dead decoder beyond its lease", LEASE + 30)
