@@ -134,13 +134,17 @@ class Peer:
 class Pair:
     """P and D of one model. `options` go to both."""
 
-    def __init__(self, model, options, *, prefill_options=None, decode_options=None, prefill=None, decode=None, environment=None):
-        self.port = free_port()
-        self.bootstrap = f"http://127.0.0.1:{self.port}"
-        environment = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(self.port), **(environment or {})}
+    def __init__(
+        self, model, options, *, prefill_options=None, decode_options=None, prefill=None, decode=None, environment=None,
+        roles=("kv_producer", "kv_consumer"),
+    ):
+        ports = free_port(), free_port()  # Two of kv_both have a bootstrap server each.
+        environments = [{"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(port), **(environment or {})} for port in ports]
         self._cores = sorted(os.sched_getaffinity(0))
-        self.prefill = Peer(model, "kv_producer", {**options, **(prefill_options or {})}, self._bound(environment, 0, prefill), **(prefill or {}))
-        self.decode = Peer(model, "kv_consumer", {**options, **(decode_options or {})}, self._bound(environment, 1, decode), **(decode or {}))
+        self.prefill = Peer(model, roles[0], {**options, **(prefill_options or {})}, self._bound(environments[0], 0, prefill), **(prefill or {}))
+        self.decode = Peer(model, roles[1], {**options, **(decode_options or {})}, self._bound(environments[1], 1, decode), **(decode or {}))
+        for peer, port in zip((self.prefill, self.decode), ports):
+            peer.bootstrap = f"http://127.0.0.1:{port}"
         try:
             self.prefill.wait_ready()
             self.decode.wait_ready()
@@ -162,7 +166,7 @@ class Pair:
         to_decode = {
             "do_remote_decode": False,
             "do_remote_prefill": True,
-            "remote_bootstrap_addr": self.bootstrap,
+            "remote_bootstrap_addr": self.prefill.bootstrap,
             "remote_engine_id": self.prefill.engine_id,
             "transfer_id": transfer_id,
         }
@@ -177,6 +181,12 @@ class Pair:
             return first, self.decode.ask(prompt, to_decode, **sampling)
         prefill, decode = self.prefill.begin(prompt, to_prefill, max_tokens=1), self.decode.begin(prompt, to_decode, **sampling)
         return self.prefill.finish(prefill), self.decode.finish(decode)
+
+    def turned(self):
+        """The same engines with their parts exchanged."""
+        other = object.__new__(Pair)
+        other.prefill, other.decode, other.blocks = self.decode, self.prefill, self.blocks[::-1]
+        return other
 
     def wait_idle(self, seconds=30):
         """Waits until no block of either engine is held."""

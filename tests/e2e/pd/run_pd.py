@@ -21,6 +21,7 @@ SESSIONS = {
     "tokens-tp-1-2": ["test_tokens.py", "--model", "gemma3", "--tp", "1:2"],
     "tokens-tp-2-1": ["test_tokens.py", "--model", "llama", "--tp", "2:1"],
     "failures": ["test_failures.py"],
+    "both": ["test_both.py"],
     "proxy": ["test_proxy.py"],
     "stock": ["test_stock.py"],
     "multi-connector": ["test_multi_connector.py"],
