@@ -4,6 +4,7 @@
 // touch: as many as it fills, and one more since it rarely begins with a block. Source: pd_protocol spec §4. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
