@@ -167,7 +167,7 @@ absl::Status ClientSession::CheckReply(uint16_t expected_type) {
     return Break("the daemon's answer is of another kind");
   }
   absl::Status status = ToStatus(error);
-  if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status)) broken_.store(true, std::memory_order_release);
+  if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status)) MarkBroken();
   return status;
 }
 
@@ -176,8 +176,13 @@ bool ClientSession::HungUp() const {
   return poll(&watched, 1, 0) > 0;
 }
 
-absl::Status ClientSession::Break(std::string_view why) {
+void ClientSession::MarkBroken() {
   broken_.store(true, std::memory_order_release);
+  on_broken_();
+}
+
+absl::Status ClientSession::Break(std::string_view why) {
+  MarkBroken();
   return Unavailable("the connection to the daemon is lost: {}", why);
 }
 

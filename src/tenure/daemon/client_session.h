@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,6 +59,9 @@ class ClientSession {
   // Both from any thread. Break: an answer made no sense, no further call is made. Returns the status that says so.
   absl::Status Break(std::string_view why);
   bool broken() const { return broken_.load(std::memory_order_acquire); }
+  // Called each time that something breaks the session, from the thread that met it. Set before others have the
+  // session.
+  void set_on_broken(std::function<void()> on_broken) { on_broken_ = std::move(on_broken); }
   // Whether the daemon has closed its end, or cut this client off. Any thread.
   bool HungUp() const;
 
@@ -74,6 +78,7 @@ class ClientSession {
   ssize_t ReceiveNow(FileDescriptor* memory);
   absl::Status WaitFor(short events, MonotonicTime deadline);
   absl::Status CheckReply(uint16_t expected_type);
+  void MarkBroken();
   std::span<const std::byte> ReplyBody() const { return received_.bytes().subspan(FrameHeader::kBytes); }
 
   const MonotonicClock clock_;
@@ -81,6 +86,7 @@ class ClientSession {
   SharedMapping memory_;
   HelloReply hello_;
   std::atomic<bool> broken_{false};
+  std::function<void()> on_broken_ = [] {};
   uint32_t last_request_ = 0;
   std::vector<std::byte> sending_;
   ReceiveBuffer received_;

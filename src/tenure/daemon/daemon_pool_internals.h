@@ -68,8 +68,8 @@ struct DaemonPool::Internals {
     return session;
   }
 
-  // Runs `exchange(deadline)` in the session's turn. The deadline counts from now, the wait for the turn included. A
-  // failure that ends the session is told to the keeper; all but bad input becomes Unavailable.
+  // Runs `exchange(deadline)` in the session's turn. The deadline counts from now, the wait for the turn included. All
+  // failures but bad input become Unavailable.
   template <typename Exchange>
   absl::Status InTurn(LiveSession& session, const Exchange& exchange) {
     const MonotonicTime deadline = real_clock.Now() + options.call_deadline;
@@ -78,7 +78,6 @@ struct DaemonPool::Internals {
       TurnstileLock turn(session.turn);
       status = exchange(deadline);
     }
-    if (session.client->broken()) keeper->LookNow();
     if (status.ok() || absl::IsInvalidArgument(status) || absl::IsUnavailable(status)) return status;
     return Unavailable("{}", Message(status));
   }

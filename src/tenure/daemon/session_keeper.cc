@@ -55,8 +55,6 @@ std::shared_ptr<LiveSession> SessionKeeper::Current() const {
   return current_ != nullptr && !current_->client->broken() ? current_ : nullptr;
 }
 
-void SessionKeeper::LookNow() { signal_->Wake(); }
-
 absl::Status SessionKeeper::Connect() {
   TENURE_ASSIGN_OR_RETURN(std::unique_ptr<ClientSession> client,
                           ClientSession::Connect(options_.socket_path, options_.patience));
@@ -65,6 +63,7 @@ absl::Status SessionKeeper::Connect() {
     return FailedPrecondition("socket {}: the daemon came back in another mode (--mode); restart this client",
                               options_.socket_path);
   }
+  client->set_on_broken([signal = signal_] { signal->Wake(); });
   signal_->sessions.fetch_add(1);
   // Told only after the memory is unmapped, which is later than the last reference is gone.
   const auto end = [signal = signal_](LiveSession* session) {

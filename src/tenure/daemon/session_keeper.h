@@ -55,8 +55,6 @@ class SessionKeeper {
   bool closed() const { return closed_ != 0; }
   // Null while there is none.
   std::shared_ptr<LiveSession> Current() const;
-  // Looks at the current session at once, since a call on it failed.
-  void LookNow();
   // In a forked child, whose thread is not there: gives up everything without a word to the daemon.
   static void Abandon(std::unique_ptr<SessionKeeper> keeper);
 
