@@ -7,12 +7,11 @@ any memory is taken. docs/reference/vllm.md lists them; a test compares the two.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
 import os
 from typing import Any, Literal, Mapping
 
 from tenure._native import parse_size
+from tenure.vllm import checks
 
 PoolKind = Literal["embedded", "unix", "mooncake"]
 PoolMode = Literal["closed", "independent"]
@@ -86,9 +85,7 @@ class StoreOptions:
                 _refuse_group_semantics(value)
                 continue
             if name not in fields:
-                close = difflib.get_close_matches(name, sorted(fields), n=1)
-                hint = f"did you mean {close[0]}?" if close else "remove it, or see docs/reference/vllm.md"
-                raise ValueError(f"unknown option {name} with the value {value!r}; {hint}")
+                checks.refuse_unknown(name, value, fields, "vllm.md")
             values[name] = _CHECKS[name](name, value)
         checked = StoreOptions(**values)
         checked._check_pool()
@@ -112,12 +109,6 @@ def _refuse_group_semantics(value: Any) -> None:
         )
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}; use text")
-    return value
-
-
 def _segment(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {value!r}; use the name of a Mooncake segment, or remove it")
@@ -130,21 +121,6 @@ def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; use true or false")
     return value
-
-
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not 0 < value <= 3600:
-        raise ValueError(f"{name} is {value!r}; use seconds above 0, at most 3600")
-    return float(value)
-
-
-def _one_of(*choices: str) -> Any:
-    def check(name: str, value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"{name} is {value!r}; use {' or '.join(choices)}")
-        return str(value)
-
-    return check
 
 
 def _pool(name: str, value: Any) -> str:
@@ -163,12 +139,6 @@ def _size(name: str, value: Any) -> str | int:
     return value
 
 
-def _threads(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 64:
-        raise ValueError(f"{name} is {value!r}; use a whole number from 1 to 64")
-    return value
-
-
 def _store_tp_size(name: str, value: Any) -> int | None:
     # Stock ignores what is no positive whole number; resolve_store_layout then warns.
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
@@ -180,22 +150,23 @@ def _tp_sizes(name: str, value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
+_seconds = checks.seconds(3600)
 _CHECKS: dict[str, Any] = {
     "pool": _pool,
     "embedded_memory": _size,
-    "pool_mode": _one_of("closed", "independent"),
+    "pool_mode": checks.one_of("closed", "independent"),
     "pool_wait": _seconds,
-    "key_format": _one_of("tenure", "vllm"),
-    "cache_prefix": _text,
+    "key_format": checks.one_of("tenure", "vllm"),
+    "cache_prefix": checks.text,
     "enable_lookup": _flag,
     "save_decode_cache": _flag,
     "load_async": _flag,
-    "search": _one_of("tail_first", "exhaustive"),
-    "lease": _one_of("selective", "all"),
+    "search": checks.one_of("tail_first", "exhaustive"),
+    "lease": checks.one_of("selective", "all"),
     "lease_ttl": _seconds,
     "lookup_deadline": _seconds,
     "load_deadline": _seconds,
-    "load_threads": _threads,
+    "load_threads": checks.threads,
     "call_deadline": _seconds,
     "store_tp_size": _store_tp_size,
     "enable_store_tp_lcm": _flag,

@@ -7,15 +7,14 @@ memory is taken. docs/reference/vllm-pd.md lists them; a test compares the two.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
 from typing import Any, Mapping
 
-from tenure.vllm.options import _one_of, _text, _threads
+from tenure.vllm import checks
 
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 TRANSPORTS = ("auto", "local", "ucx", "mooncake")
-_SECONDS_MAX = 7 * 86400.0
+_SECONDS_MAX = 7 * 86400
+_seconds = checks.seconds(_SECONDS_MAX)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +53,7 @@ class PDOptions:
         values: dict[str, Any] = {}
         for name, value in options.items():
             if name not in _CHECKS:
-                close = difflib.get_close_matches(name, sorted(_CHECKS), n=1)
-                hint = f"did you mean {close[0]}?" if close else "remove it, or see docs/reference/vllm-pd.md"
-                raise ValueError(f"unknown option {name} with the value {value!r}; {hint}")
+                checks.refuse_unknown(name, value, _CHECKS, "vllm-pd.md")
             if value is None and _FIELDS[name].default is None:
                 continue  # As JSON says "unset".
             values[name] = _CHECKS[name](name, value)
@@ -106,17 +103,11 @@ def _host(name: str, value: Any) -> str:
     return value
 
 
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not 0 < value <= _SECONDS_MAX:
-        raise ValueError(f"{name} is {value!r}; use seconds above 0, at most {_SECONDS_MAX:.0f}")
-    return float(value)
-
-
 def _seconds_text(name: str, text: str) -> float:
     try:
         return _seconds(name, float(text))
     except ValueError:
-        raise ValueError(f"{name} is {text!r}; use seconds above 0, at most {_SECONDS_MAX:.0f}") from None
+        raise ValueError(f"{name} is {text!r}; use seconds above 0, at most {_SECONDS_MAX}") from None
 
 
 def _port_text(name: str, text: str) -> int:
@@ -126,10 +117,10 @@ def _port_text(name: str, text: str) -> int:
 
 
 _CHECKS: dict[str, Any] = {
-    "transport": _one_of(*TRANSPORTS),
-    "num_workers": _threads,
-    "mooncake_protocol": _text,
-    "device_name": _text,
+    "transport": checks.one_of(*TRANSPORTS),
+    "num_workers": checks.threads,
+    "mooncake_protocol": checks.text,
+    "device_name": checks.text,
     "bootstrap_server_address": _host_port,
     "bootstrap_listen_host": _host,
     "kv_lease_duration": _seconds,
@@ -141,5 +132,5 @@ _ENVIRONMENT: dict[str, tuple[str, Any]] = {
     "VLLM_MOONCAKE_BOOTSTRAP_PORT": ("bootstrap_port", _port_text),
     "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": ("abort_timeout", _seconds_text),
     "VLLM_MOONCAKE_CONNECTOR_TIMEOUT": ("connector_timeout", _seconds_text),
-    "TENURE_PD_BOOTSTRAP_TOKEN": ("bootstrap_token", _text),
+    "TENURE_PD_BOOTSTRAP_TOKEN": ("bootstrap_token", checks.text),
 }
