@@ -33,9 +33,9 @@ void StopAll() {
   }
 }
 
-void Init(TransportHandle* self, const std::string& kind) {
+void Init(TransportHandle* self, const std::string& kind, const std::string& host) {
   auto owned = std::make_shared<OwnedTransport>();
-  owned->transport = ValueOrThrow(transfer::CreateTransport(kind, owned->clock));
+  owned->transport = ValueOrThrow(transfer::CreateTransport(kind, host, owned->clock));
   new (self) TransportHandle(std::move(owned));
 }
 
@@ -77,8 +77,9 @@ void BindPdTransport(nb::module_& module) {
   nb::class_<TransportHandle>(
       module, "Transport",
       "What carries KV into a decode worker's memory; both engines of a pair need the same kind.\n\n"
-      "kind: 'auto', 'local' or 'ucx'. PoolUnavailable when the machine lacks what the kind needs.")
-      .def("__init__", &Init, "kind"_a)
+      "kind: 'auto', 'local' or 'ucx'. host: the address of this machine that peers on other hosts reach. "
+      "PoolUnavailable when the machine lacks what the kind needs; ValueError for a host that is none of this machine.")
+      .def("__init__", &Init, "kind"_a, nb::kw_only(), "host"_a = "127.0.0.1")
       .def_static("mooncake", &Mooncake, "engine"_a, "host"_a, "port"_a, nb::kw_only(), "threads"_a,
                   "on_thread_start"_a.none() = nb::none(),
                   "Over an initialized mooncake.engine.TransferEngine that peers open as host:port. on_thread_start is "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_transport(options: PDOptions, host: str) -> Transport:
     """The transport that the options name. tenure.Error or RuntimeError names what is missing."""
-    return _open_mooncake(options, host) if options.transport == "mooncake" else Transport(options.transport)
+    return _open_mooncake(options, host) if options.transport == "mooncake" else Transport(options.transport, host=host)
 
 
 def _open_mooncake(options: PDOptions, host: str) -> Transport:

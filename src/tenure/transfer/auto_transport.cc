@@ -10,9 +10,10 @@
 
 namespace tenure::transfer {
 
-absl::StatusOr<std::unique_ptr<AutoTransport>> AutoTransport::Create(const Clock& clock) {
+absl::StatusOr<std::unique_ptr<AutoTransport>> AutoTransport::Create(const std::string& host, const Clock& clock) {
   auto local = LocalTransport::Create({}, clock);
-  auto ucx = UcxTransport::Create({}, clock);
+  auto ucx = UcxTransport::Create({.host = host}, clock);
+  if (absl::IsInvalidArgument(ucx.status())) return ucx.status();
   if (!local.ok() && !ucx.ok()) {
     return Unavailable("neither transport can be used: {}; {}", Message(local.status()), Message(ucx.status()));
   }

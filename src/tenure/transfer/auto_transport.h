@@ -18,9 +18,9 @@ namespace tenure::transfer {
 
 class AutoTransport final : public Transport {
  public:
-  // `clock` outlives the transport. A way that this machine does not have is left out, with a line in the log;
-  // Unavailable when none is left.
-  static absl::StatusOr<std::unique_ptr<AutoTransport>> Create(const Clock& clock);
+  // `host` as in UcxTransportOptions; `clock` outlives the transport. A way that this machine does not have is left
+  // out, with a line in the log; Unavailable when none is left.
+  static absl::StatusOr<std::unique_ptr<AutoTransport>> Create(const std::string& host, const Clock& clock);
   // Of these; null for none. At least one is given.
   AutoTransport(std::unique_ptr<Transport> local, std::unique_ptr<Transport> ucx);
 

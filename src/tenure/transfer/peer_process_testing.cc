@@ -92,6 +92,10 @@ uint64_t PeerProcess::ChecksumOf(uint64_t offset, uint64_t size) {
   return ParseHex(Ask(fmt::format("sum {} {}", offset, size)));
 }
 
+void PeerProcess::StartWrites(const pd::TransportAddress& target, uint64_t to, int times) {
+  (void)Ask(fmt::format("write {} {} {}", AddressWord(target), to, times));
+}
+
 void PeerProcess::Unmap() { (void)Ask("unmap"); }
 void PeerProcess::RenewTransport() { address_ = AddressOfWord(Ask("renew")); }
 void PeerProcess::Exec() { address_ = AddressOfWord(Ask("exec")); }

@@ -33,6 +33,9 @@ class PeerProcess {
 
   // Of `size` bytes from base() + offset on.
   uint64_t ChecksumOf(uint64_t offset, uint64_t size);
+  // It writes its memory, all of it, to `to` of that transport: once, and when that has arrived it begins to do so as
+  // often as `times`. CHECKs the first write.
+  void StartWrites(const pd::TransportAddress& target, uint64_t to, int times);
   // Takes the memory away and leaves it registered.
   void Unmap();
   // Ends its transport, and starts another one with the same memory.

@@ -121,7 +121,7 @@ class Blocks {
 class Pair {
  public:
   Pair(std::string_view kind, uint64_t bytes)
-      : source_(bytes, kSeed), peer_(kind, bytes), transport_(CreateTransport(kind, clock_).value()) {
+      : source_(bytes, kSeed), peer_(kind, bytes), transport_(CreateTransport(kind, "127.0.0.1", clock_).value()) {
     TENURE_CHECK(transport_->Register(source_.range()).ok());
   }
   uint64_t from() const { return source_.address(); }

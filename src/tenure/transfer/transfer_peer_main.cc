@@ -1,6 +1,6 @@
 // usage: transfer_peer KIND BYTES   (peer_process_testing.h starts it)
 // Registers memory with a transport, prints its address and answers commands, one a line: `sum OFFSET SIZE`, `unmap`,
-// `renew`, `exec`. Ends with its standard input.
+// `write ADDRESS TO TIMES`, `renew`, `exec`. Ends with its standard input.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 
 #include "tenure/base/check.h"
 #include "tenure/transfer/peer_process_testing.h"
+#include "tenure/transfer/transport_rig_testing.h"
 #include "tenure/transfer/transports.h"
 
 namespace tenure::transfer {
@@ -41,6 +42,17 @@ class Peer {
     } else if (command == "unmap") {
       TENURE_CHECK(munmap(memory_, bytes_) == 0);
       Say("done");
+    } else if (command == "write") {
+      std::string address;
+      uint64_t to = 0;
+      int times = 0;
+      words >> address >> to >> times;
+      const MonotonicTime deadline = clock_.Now() + absl::Minutes(1);
+      const pd::TransportAddress target = AddressOfWord(address);
+      const std::vector<pd::WritePiece> pieces = {{reinterpret_cast<uint64_t>(memory_), to, bytes_}};
+      TENURE_CHECK(WriteAndWait(*transport_, target, pieces, deadline).status.ok());
+      for (int i = 0; i < times; ++i) transport_->Post(target, pieces, deadline, [](const WriteResult&) {});
+      Say("done");
     } else if (command == "renew") {
       StartTransport();
     }
@@ -51,7 +63,7 @@ class Peer {
 
   void StartTransport() {
     transport_.reset();
-    auto transport = CreateTransport(kind_, clock_);
+    auto transport = CreateTransport(kind_, "127.0.0.1", clock_);
     if (!transport.ok()) std::cerr << transport.status() << std::endl;
     TENURE_CHECK(transport.ok());
     transport_ = *std::move(transport);

@@ -25,7 +25,7 @@ class AnyTransport : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Transport> Make() {
     if (GetParam() == MemoryTransport::kKind) return std::make_unique<MemoryTransport>(network_, clock_);
-    auto transport = CreateTransport(GetParam(), clock_);
+    auto transport = CreateTransport(GetParam(), "127.0.0.1", clock_);
     EXPECT_TRUE(transport.ok()) << transport.status();
     return *std::move(transport);
   }
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, AnyTransport, ::testing::Values("memory", "
 
 TEST(Transports, NameThatIsNoneIsRefusedWithTheChoices) {
   const MonotonicClock clock;
-  EXPECT_THAT(std::string(Message(CreateTransport("rdma", clock).status())),
+  EXPECT_THAT(std::string(Message(CreateTransport("rdma", "127.0.0.1", clock).status())),
               HasSubstr("transport is \"rdma\"; use \"auto\", \"local\" (one host) or \"ucx\""));
 }
 

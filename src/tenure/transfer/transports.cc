@@ -7,10 +7,11 @@
 
 namespace tenure::transfer {
 
-absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const std::string& host,
+                                                           const Clock& clock) {
   if (kind == LocalTransport::kKind) return LocalTransport::Create({}, clock);
-  if (kind == UcxTransport::kKind) return UcxTransport::Create({}, clock);
-  if (kind == kAutoKind) return AutoTransport::Create(clock);
+  if (kind == UcxTransport::kKind) return UcxTransport::Create({.host = host}, clock);
+  if (kind == kAutoKind) return AutoTransport::Create(host, clock);
   return InvalidArgument("transport is \"{}\"; use \"auto\", \"local\" (one host) or \"ucx\"", kind);
 }
 

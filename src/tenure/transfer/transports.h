@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -9,8 +10,9 @@
 
 namespace tenure::transfer {
 
-// "auto", "local" or "ucx", with default options. InvalidArgument for another name, otherwise what the transport's own
-// Create says. `clock` outlives the transport.
-absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const Clock& clock);
+// "auto", "local" or "ucx". `host`: where peers on other hosts reach this process (UcxTransportOptions).
+// InvalidArgument for another name, otherwise what the transport's own Create says. `clock` outlives the transport.
+absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const std::string& host,
+                                                           const Clock& clock);
 
 }  // namespace tenure::transfer

@@ -1,8 +1,10 @@
 #include "tenure/transfer/ucx_endpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tenure/base/status.h"
+#include "tenure/transfer/socket_address.h"
 #include "tenure/transfer/ucx_frame.h"
 #include "tenure/transfer/ucx_transport.h"
 
@@ -12,19 +14,30 @@ namespace {
 // Zeros behind what UCX parses without a length.
 constexpr size_t kParsePadding = 256;
 
-// Writes given to UCX at once, before other posts, answers and deadlines have their turn.
-constexpr size_t kPutsPerTurn = 64;
+// Writes and parts given to UCX at once, before other posts, answers and deadlines have their turn.
+constexpr size_t kGivenPerTurn = 64;
+
+// Bytes of a message: as much as TCP takes at once without another copy.
+constexpr uint64_t kPartBytes = 64 << 10;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker& worker, const std::string& address) {
-  TENURE_ASSIGN_OR_RETURN(std::string bytes, UnframeUcxBytes("address", address));
-  bytes.append(kParsePadding, '\0');
-  std::unique_ptr<UcxEndpoint> endpoint(new UcxEndpoint(worker));
+// An active message on its way; UCX reads its head until it has gone.
+struct UcxPost::Part {
+  UcxPost& post;
+  UcxPart head;
+};
+
+absl::StatusOr<std::unique_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker& worker, const UcxAddress& address,
+                                                                 bool own_rdma, uint64_t id) {
+  TENURE_ASSIGN_OR_RETURN(const SocketAddress target, NumericAddress(address.host, address.port));
+  const bool writes = (own_rdma && address.rdma) || address.device_memory || worker.has_device_memory();
+  std::unique_ptr<UcxEndpoint> endpoint(new UcxEndpoint(worker, id, address.receiver, writes));
   ucp_ep_params_t params = {};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(bytes.data());
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr = {target.get(), target.size};
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = [](void* argument, ucp_ep_h, ucs_status_t status) {
     auto& self = *static_cast<UcxEndpoint*>(argument);
@@ -34,7 +47,36 @@ absl::StatusOr<std::unique_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker& work
   const ucs_status_t status = worker.ucx().ep_create(worker.handle(), &params, &endpoint->endpoint_);
   if (status != UCS_OK) endpoint->endpoint_ = nullptr;
   TENURE_RETURN_IF_ERROR(UcxStatus(worker.ucx(), status, "connecting to the peer"));
+  endpoint->SendFirst();
   return endpoint;
+}
+
+void UcxEndpoint::SendFirst() {
+  struct First {
+    const UcxLibrary& ucx;
+    UcxPart head;
+  };
+  auto first = std::make_unique<First>(First{worker_.ucx(), {receiver_, id_, 0, 0}});
+  ucp_request_param_t params = {};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
+  params.user_data = first.get();
+  params.cb.send = [](void* request, ucs_status_t, void* data) {
+    const std::unique_ptr<First> sent(static_cast<First*>(data));
+    sent->ucx.request_free(request);
+  };
+  const ucs_status_ptr_t result = worker_.ucx().am_send_nbx(endpoint_, static_cast<unsigned>(UcxMessage::kPart),
+                                                            &first->head, sizeof(first->head), nullptr, 0, &params);
+  if (IsRequest(result)) {
+    (void)first.release();
+  } else if (result != nullptr) {
+    Fail(UcxStatus(worker_.ucx(), StatusOf(result), "connecting to the peer"));
+  }
+}
+
+void UcxEndpoint::OnAnswer(UcxVerdict verdict) {
+  connected_ = verdict == UcxVerdict::kWritten;
+  if (!connected_) Fail(Unavailable("the peer has gone, and another process has its port"));
 }
 
 UcxEndpoint::~UcxEndpoint() { Release(); }
@@ -88,13 +130,16 @@ bool UcxEndpoint::closed() {
          (!IsRequest(close_request_) || worker_.ucx().request_check_status(close_request_) != UCS_INPROGRESS);
 }
 
-UcxPost::UcxPost(UcxEndpoint& endpoint, std::vector<PlacedWrite> writes, std::vector<ucp_rkey_h> keys,
+UcxPost::UcxPost(UcxEndpoint& endpoint, uint64_t id, std::vector<PlacedWrite> writes, std::vector<ucp_rkey_h> keys,
                  MonotonicTime deadline, WriteDone done)
     : endpoint_(endpoint),
+      id_(id),
       writes_(std::move(writes)),
       keys_(std::move(keys)),
       deadline_(deadline),
       done_(std::move(done)) {
+  for (const PlacedWrite& write : writes_) total_ += write.size;
+  arrived_ = total_ == 0;
   ++endpoint_.posts;
   ++endpoint_.unanswered;
 }
@@ -102,13 +147,18 @@ UcxPost::UcxPost(UcxEndpoint& endpoint, std::vector<PlacedWrite> writes, std::ve
 UcxPost::~UcxPost() { --endpoint_.posts; }
 
 bool UcxPost::Pump() {
-  for (size_t turn = 0; turn < kPutsPerTurn && next_ < writes_.size() && error_.ok(); ++turn) {
-    if (endpoint_.puts_in_flight >= UcxTransport::kPutsInFlightMax) return false;
-    Put(writes_[next_++]);
+  if (!endpoint_.connected()) return false;
+  for (size_t turn = 0; turn < kGivenPerTurn && next_ < writes_.size() && error_.ok(); ++turn) {
+    if (endpoint_.in_flight >= UcxTransport::kInFlightMax) return false;
+    if (endpoint_.writes()) {
+      Put(writes_[next_++]);
+    } else if (SendPart(writes_[next_])) {
+      ++next_;
+    }
   }
   if (!error_.ok()) return false;
-  if (next_ < writes_.size()) return endpoint_.puts_in_flight < UcxTransport::kPutsInFlightMax;
-  if (!flushing_ && !flushed_) Flush();
+  if (next_ < writes_.size()) return endpoint_.in_flight < UcxTransport::kInFlightMax;
+  if (endpoint_.writes() && !flushing_ && !arrived_) Flush();
   return false;
 }
 
@@ -124,19 +174,63 @@ void UcxPost::Put(const PlacedWrite& write) {
   const ucs_status_ptr_t result = ucx.put_nbx(endpoint_.handle(), reinterpret_cast<const void*>(write.from), write.size,
                                               write.to, keys_[write.to_range], &params);
   if (IsRequest(result)) {
-    ++in_flight_;
-    ++endpoint_.puts_in_flight;
+    Began();
   } else if (result != nullptr) {
     Failed(StatusOf(result), "writing to the peer");
   }
 }
 
+bool UcxPost::SendPart(const PlacedWrite& write) {
+  const UcxLibrary& ucx = endpoint_.worker().ucx();
+  const uint64_t size = std::min(kPartBytes, write.size - offset_);
+  auto part = std::make_unique<Part>(Part{*this, {endpoint_.receiver(), id_, write.to + offset_, total_}});
+  ucp_request_param_t params = {};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
+  params.cb.send = &UcxPost::OnPart;
+  params.user_data = part.get();
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  const ucs_status_ptr_t result =
+      ucx.am_send_nbx(endpoint_.handle(), static_cast<unsigned>(UcxMessage::kPart), &part->head, sizeof(part->head),
+                      reinterpret_cast<const void*>(write.from + offset_), size, &params);
+  offset_ += size;
+  if (IsRequest(result)) {
+    Began();
+    (void)part.release();
+  } else if (result != nullptr) {
+    Failed(StatusOf(result), "writing to the peer");
+  }
+  if (offset_ < write.size) return false;
+  offset_ = 0;
+  return true;
+}
+
+void UcxPost::Began() {
+  ++in_flight_;
+  ++endpoint_.in_flight;
+}
+
+void UcxPost::Ended(void* request, ucs_status_t status) {
+  --in_flight_;
+  --endpoint_.in_flight;
+  endpoint_.worker().ucx().request_free(request);
+  if (status != UCS_OK) Failed(status, "writing to the peer");
+}
+
 void UcxPost::OnPut(void* request, ucs_status_t status, void* post) {
-  auto& self = *static_cast<UcxPost*>(post);
-  --self.in_flight_;
-  --self.endpoint_.puts_in_flight;
-  self.endpoint_.worker().ucx().request_free(request);
-  if (status != UCS_OK) self.Failed(status, "writing to the peer");
+  static_cast<UcxPost*>(post)->Ended(request, status);
+}
+
+void UcxPost::OnPart(void* request, ucs_status_t status, void* part) {
+  const std::unique_ptr<Part> sent(static_cast<Part*>(part));
+  sent->post.Ended(request, status);
+}
+
+void UcxPost::OnAnswer(UcxVerdict verdict) {
+  arrived_ = verdict == UcxVerdict::kWritten;
+  if (!arrived_ && error_.ok())
+    error_ = InvalidArgument("the peer refuses a write outside of the memory that it has registered");
 }
 
 void UcxPost::Flush() {
@@ -150,7 +244,7 @@ void UcxPost::Flush() {
   } else if (result != nullptr) {
     Failed(StatusOf(result), "waiting for the peer's memory");
   } else {
-    flushed_ = true;
+    arrived_ = true;
   }
 }
 
@@ -159,7 +253,7 @@ void UcxPost::OnFlush(void* request, ucs_status_t status, void* post) {
   self.flushing_ = false;
   self.endpoint_.worker().ucx().request_free(request);
   if (status == UCS_OK) {
-    self.flushed_ = true;
+    self.arrived_ = true;
   } else {
     self.Failed(status, "waiting for the peer's memory");
   }

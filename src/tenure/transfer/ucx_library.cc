@@ -81,8 +81,11 @@ absl::StatusOr<UcxLibrary> Load() {
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_progress", ucx.worker_progress));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_get_efd", ucx.worker_get_efd));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_arm", ucx.worker_arm));
-  TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_get_address", ucx.worker_get_address));
-  TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_release_address", ucx.worker_release_address));
+  TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_set_am_recv_handler", ucx.worker_set_am_recv_handler));
+  TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_create", ucx.listener_create));
+  TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_destroy", ucx.listener_destroy));
+  TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_query", ucx.listener_query));
+  TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_reject", ucx.listener_reject));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_mem_map", ucx.mem_map));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_mem_unmap", ucx.mem_unmap));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_mem_query", ucx.mem_query));
@@ -93,6 +96,7 @@ absl::StatusOr<UcxLibrary> Load() {
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_ep_create", ucx.ep_create));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_ep_close_nbx", ucx.ep_close_nbx));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_put_nbx", ucx.put_nbx));
+  TENURE_RETURN_IF_ERROR(Find(library, "ucp_am_send_nbx", ucx.am_send_nbx));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_ep_flush_nbx", ucx.ep_flush_nbx));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_request_check_status", ucx.request_check_status));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_request_free", ucx.request_free));

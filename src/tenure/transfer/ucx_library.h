@@ -24,8 +24,11 @@ struct UcxLibrary {
   decltype(&ucp_worker_progress) worker_progress = nullptr;
   decltype(&ucp_worker_get_efd) worker_get_efd = nullptr;
   decltype(&ucp_worker_arm) worker_arm = nullptr;
-  decltype(&ucp_worker_get_address) worker_get_address = nullptr;
-  decltype(&ucp_worker_release_address) worker_release_address = nullptr;
+  decltype(&ucp_worker_set_am_recv_handler) worker_set_am_recv_handler = nullptr;
+  decltype(&ucp_listener_create) listener_create = nullptr;
+  decltype(&ucp_listener_destroy) listener_destroy = nullptr;
+  decltype(&ucp_listener_query) listener_query = nullptr;
+  decltype(&ucp_listener_reject) listener_reject = nullptr;
   decltype(&ucp_mem_map) mem_map = nullptr;
   decltype(&ucp_mem_unmap) mem_unmap = nullptr;
   decltype(&ucp_mem_query) mem_query = nullptr;
@@ -36,6 +39,7 @@ struct UcxLibrary {
   decltype(&ucp_ep_create) ep_create = nullptr;
   decltype(&ucp_ep_close_nbx) ep_close_nbx = nullptr;
   decltype(&ucp_put_nbx) put_nbx = nullptr;
+  decltype(&ucp_am_send_nbx) am_send_nbx = nullptr;
   decltype(&ucp_ep_flush_nbx) ep_flush_nbx = nullptr;
   decltype(&ucp_request_check_status) request_check_status = nullptr;
   decltype(&ucp_request_free) request_free = nullptr;

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <deque>
@@ -15,7 +16,7 @@
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
 #include "tenure/transfer/ucx_endpoint.h"
-#include "tenure/transfer/ucx_frame.h"
+#include "tenure/transfer/ucx_receiver.h"
 #include "tenure/transfer/ucx_worker.h"
 
 namespace tenure::transfer {
@@ -30,7 +31,8 @@ constexpr int kProgressPerTurn = 64;
 constexpr absl::Duration kSleepMax = absl::Milliseconds(100);
 constexpr absl::Duration kIdleSleepMax = absl::Seconds(1);
 
-// How long the end waits for connections to close.
+// How long the end waits for connections to open, and then for them to close.
+constexpr absl::Duration kConnectWaitMax = absl::Seconds(1);
 constexpr absl::Duration kCloseWaitMax = absl::Seconds(1);
 
 class UcxThread final : public UcxTransport {
@@ -51,13 +53,10 @@ class UcxThread final : public UcxTransport {
     const std::string transports = options.transports.empty() ? kAllButSharedMemory : options.transports;
     Outcome started;
     thread_ = std::thread([&, transports] {
-      auto worker = UcxWorker::Create(transports);
-      if (worker.ok()) {
-        worker_ = *std::move(worker);
-        Publish();
-      }
-      started.Set(std::move(worker).status());  // `started` and `options` are gone after this.
-      if (worker_ != nullptr) Run();
+      absl::Status status = Listen(transports, options.host);
+      const bool runs = status.ok();
+      started.Set(std::move(status));  // `started` and `options` are gone after this.
+      if (runs) Run();
     });
     return started.Wait();
   }
@@ -79,7 +78,7 @@ class UcxThread final : public UcxTransport {
 
   absl::Status CanReach(const pd::TransportAddress& peer) override {
     TENURE_ASSIGN_OR_RETURN(const std::string address, AddressFor(peer));
-    return UnframeUcxBytes("address", address).status();
+    return DecodeUcxAddress(address).status();
   }
 
   void Post(const pd::TransportAddress& peer, std::vector<pd::WritePiece> pieces, MonotonicTime deadline,
@@ -141,9 +140,28 @@ class UcxThread final : public UcxTransport {
 
   // The rest runs in the thread of the worker.
 
+  absl::Status Listen(const std::string& transports, const std::string& host) {
+    TENURE_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(transports));
+    TENURE_ASSIGN_OR_RETURN(receiver_, UcxReceiver::Create(*worker_, host));
+    TENURE_RETURN_IF_ERROR(worker_->TakeAnswers([this](const UcxAnswer& answer) { OnAnswer(answer); }));
+    Publish();
+    return absl::OkStatus();
+  }
+
   void Publish() {
+    UcxAddress own = receiver_->address();
+    own.device_memory = worker_->has_device_memory();
     const MutexLock lock(mutex_);
-    address_ = {std::string(kKind), worker_->address(), worker_->keys()};
+    address_ = {std::string(kKind), EncodeUcxAddress(own), worker_->keys()};
+  }
+
+  // Of a post that is over, there may be no more.
+  void OnAnswer(const UcxAnswer& answer) {
+    const auto post = posts_by_id_.find(answer.post);
+    if (post != posts_by_id_.end()) return post->second->OnAnswer(answer.verdict);
+    for (const auto& [address, endpoint] : endpoints_) {
+      if (endpoint->id() == answer.post) endpoint->OnAnswer(answer.verdict);
+    }
   }
 
   void Run() {
@@ -177,14 +195,24 @@ class UcxThread final : public UcxTransport {
     if (clock_.Now() >= deadline) return absl::DeadlineExceededError("the write was not begun by its deadline");
     TENURE_ASSIGN_OR_RETURN(UcxEndpoint * endpoint, Connect(address));
     TENURE_ASSIGN_OR_RETURN(std::vector<PlacedWrite> writes, endpoint->Place(peer.memory, pieces));
+    std::vector<ucp_rkey_h> keys;
+    if (endpoint->writes()) {
+      TENURE_ASSIGN_OR_RETURN(keys, KeysOf(*endpoint, peer, writes));
+    }
+    const uint64_t id = next_id_++;
+    posts_by_id_[id] = &posts_.emplace_back(*endpoint, id, std::move(writes), std::move(keys), deadline, done);
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<std::vector<ucp_rkey_h>> KeysOf(UcxEndpoint& endpoint, const pd::TransportAddress& peer,
+                                                        const std::vector<PlacedWrite>& writes) {
     std::vector<ucp_rkey_h> keys(peer.memory.size());
     for (const PlacedWrite& write : writes) {
       ucp_rkey_h& key = keys[write.to_range];
       if (key != nullptr) continue;
-      TENURE_ASSIGN_OR_RETURN(key, endpoint->Key(peer.memory[write.to_range].key));
+      TENURE_ASSIGN_OR_RETURN(key, endpoint.Key(peer.memory[write.to_range].key));
     }
-    posts_.emplace_back(*endpoint, std::move(writes), std::move(keys), deadline, done);
-    return absl::OkStatus();
+    return keys;
   }
 
   absl::StatusOr<UcxEndpoint*> Connect(const std::string& address) {
@@ -195,7 +223,9 @@ class UcxThread final : public UcxTransport {
     }
     if (known == endpoints_.end()) {
       MakeRoom();
-      TENURE_ASSIGN_OR_RETURN(std::unique_ptr<UcxEndpoint> endpoint, UcxEndpoint::Create(*worker_, address));
+      TENURE_ASSIGN_OR_RETURN(const UcxAddress target, DecodeUcxAddress(address));
+      TENURE_ASSIGN_OR_RETURN(std::unique_ptr<UcxEndpoint> endpoint,
+                              UcxEndpoint::Create(*worker_, target, receiver_->address().rdma, next_id_++));
       known = endpoints_.emplace(address, std::move(endpoint)).first;
     }
     known->second->last_used = clock_.Now();
@@ -225,7 +255,10 @@ class UcxThread final : public UcxTransport {
     for (auto it = posts_.begin(); it != posts_.end();) {
       UcxPost& post = *it;
       if (!post.answered()) more = Step(post, now) || more;
-      it = post.answered() && post.idle() ? posts_.erase(it) : std::next(it);
+      const auto swept = it++;
+      if (!post.answered() || !post.idle()) continue;
+      posts_by_id_.erase(post.id());
+      posts_.erase(swept);
     }
     return more;
   }
@@ -245,7 +278,8 @@ class UcxThread final : public UcxTransport {
     if (now >= post.deadline()) {
       const bool alone = endpoint.unanswered == 1;
       // Posts in time keep the connection; the last one that runs into its deadline takes it down.
-      if (alone && post.issued()) endpoint.Fail(absl::DeadlineExceededError("the peer took no part in time"));
+      if (alone && (post.issued() || !endpoint.connected()))
+        endpoint.Fail(absl::DeadlineExceededError("the peer took no part in time"));
       post.Answer(absl::DeadlineExceededError("the write was not done by its deadline"));
       return false;
     }
@@ -253,6 +287,7 @@ class UcxThread final : public UcxTransport {
   }
 
   void SweepEndpoints() {
+    receiver_->Sweep();
     for (auto it = endpoints_.begin(); it != endpoints_.end();) {
       const auto endpoint = it++;
       if (!endpoint->second->status().ok()) Close(endpoint);
@@ -282,8 +317,10 @@ class UcxThread final : public UcxTransport {
     for (UcxPost& post : posts_) {
       if (!post.answered()) post.Answer(Unavailable("the transport ends"));
     }
-    while (!endpoints_.empty()) Close(endpoints_.begin());
     const MonotonicClock real;  // A test's clock may stand still.
+    WaitForConnections(real);
+    while (!endpoints_.empty()) Close(endpoints_.begin());
+    receiver_->Stop();
     const MonotonicTime end = real.Now() + kCloseWaitMax;
     while (!closing_.empty() && real.Now() < end) {
       worker_->Progress();
@@ -294,8 +331,20 @@ class UcxThread final : public UcxTransport {
     }
     for (const std::unique_ptr<UcxEndpoint>& endpoint : closing_) endpoint->Release();
     worker_.reset();
+    receiver_.reset();
+    posts_by_id_.clear();
     posts_.clear();
     closing_.clear();
+  }
+
+  // UCX 1.13 may abort the process of a peer that finds nobody any more behind a connection that it is accepting.
+  void WaitForConnections(const MonotonicClock& real) {
+    const MonotonicTime end = real.Now() + kConnectWaitMax;
+    const auto opening = [](const auto& known) { return !known.second->connected(); };
+    while (std::any_of(endpoints_.begin(), endpoints_.end(), opening) && real.Now() < end) {
+      worker_->Progress();
+      SweepEndpoints();
+    }
   }
 
   const Clock& clock_;
@@ -309,10 +358,13 @@ class UcxThread final : public UcxTransport {
 
   // Of the worker's thread.
   bool stopping_ = false;
+  std::unique_ptr<UcxReceiver> receiver_;  // Its destructor needs the worker, unless it was stopped.
   std::unique_ptr<UcxWorker> worker_;
   std::map<std::string, std::unique_ptr<UcxEndpoint>> endpoints_;  // By the peer's address.
   std::vector<std::unique_ptr<UcxEndpoint>> closing_;
   std::list<UcxPost> posts_;
+  std::map<uint64_t, UcxPost*> posts_by_id_;
+  uint64_t next_id_ = 1;  // Of posts and connections.
 };
 
 }  // namespace

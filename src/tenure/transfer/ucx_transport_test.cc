@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tenure/base/random.h"
 #include "tenure/base/status.h"
 #include "tenure/base/test_scale_testing.h"
 #include "tenure/transfer/peer_process_testing.h"
 #include "tenure/transfer/transport_rig_testing.h"
+#include "tenure/transfer/ucx_address.h"
 #include "tenure/transfer/ucx_frame.h"
 
 namespace tenure::transfer {
@@ -154,10 +156,76 @@ TEST_F(UcxTransportTest, EndsInTimeWhileAPeerIsStopped) {
   EXPECT_TRUE(absl::IsUnavailable(write.Wait().status));
 }
 
+// What kills the receiver ends this process. While it connects a sender's death can do that (docs/operating/pd.md).
+TEST_F(UcxTransportTest, ReceiverOutlivesSendersThatAreKilledWhileTheyWrite) {
+  Random random(kSeed);
+  TestMemory target(4 << 20);
+  ASSERT_TRUE(transport_->Register(target.range()).ok());
+  const int64_t senders = RandomCases(40);
+  for (int64_t i = 0; i < senders; ++i) {
+    PeerProcess sender("ucx", 4 << 20);
+    sender.StartWrites(transport_->Address(), target.address(), 50);
+    const MonotonicTime moment = clock_.Now() + absl::Microseconds(random.Below(1 << (i % 16)));
+    while (clock_.Now() < moment) {
+    }
+    sender.Kill();
+  }
+  PeerProcess other("ucx", kBytes);
+  EXPECT_TRUE(WriteAll(other).status.ok());
+}
+
+// The peer's address as if UCX's own writes were the way to it.
+pd::TransportAddress AskingForWrites(pd::TransportAddress address) {
+  UcxAddress own = DecodeUcxAddress(address.address).value();
+  own.device_memory = true;
+  address.address = EncodeUcxAddress(own);
+  return address;
+}
+
+TEST_F(UcxTransportTest, BytesArriveByWritesToo) {
+  PeerProcess peer("ucx", kBytes);
+  const WriteResult result = WriteAndWait(*transport_, AskingForWrites(peer.address()), All(peer), Soon());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_TRUE(result.settled);
+  EXPECT_EQ(peer.ChecksumOf(0, kBytes), source_.ChecksumOf(0, kBytes));
+}
+
+TEST_F(UcxTransportTest, PeerKilledInTheMiddleOfWritesIsAnErrorToo) {
+  PeerProcess peer("ucx", kBytes);
+  std::vector<PostedWrite> writes(50);
+  for (const PostedWrite& write : writes) {
+    transport_->Post(AskingForWrites(peer.address()), All(peer), clock_.Now() + absl::Hours(1), write.Done());
+  }
+  peer.Kill();
+  EXPECT_TRUE(absl::IsUnavailable(writes.back().Wait().status)) << writes.back().Wait().status;
+}
+
+TEST_F(UcxTransportTest, PeerRefusesWhatIsMeantForAnotherProcess) {
+  PeerProcess peer("ucx", kBytes);
+  pd::TransportAddress address = peer.address();
+  UcxAddress own = DecodeUcxAddress(address.address).value();
+  ++own.receiver;
+  address.address = EncodeUcxAddress(own);
+  const WriteResult result = WriteAndWait(*transport_, address, All(peer), Soon());
+  EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
+  EXPECT_THAT(std::string(Message(result.status)), HasSubstr("another process has its port"));
+  EXPECT_EQ(peer.ChecksumOf(0, kBytes), Checksum(std::vector<char>(kBytes).data(), kBytes));
+}
+
+TEST_F(UcxTransportTest, PeerRefusesWhatLiesOutsideOfItsMemory) {
+  PeerProcess peer("ucx", 4096);
+  pd::TransportAddress address = peer.address();
+  address.memory[0].size = kBytes;  // More than it has.
+  const WriteResult result = WriteAndWait(*transport_, address, {{source_.address(), peer.base(), kBytes}}, Soon());
+  EXPECT_TRUE(absl::IsInvalidArgument(result.status)) << result.status;
+  EXPECT_THAT(std::string(Message(result.status)), HasSubstr("outside of the memory"));
+  EXPECT_TRUE(WriteAndWait(*transport_, peer.address(), {{source_.address(), peer.base(), 4096}}, Soon()).status.ok());
+}
+
 TEST_F(UcxTransportTest, KeysThatDoNotFitAreRefused) {
   PeerProcess peer("ucx", 4096);
   for (const std::string& key : {std::string(), std::string("nonsense"), peer.address().memory[0].key + "x"}) {
-    pd::TransportAddress address = peer.address();
+    pd::TransportAddress address = AskingForWrites(peer.address());
     address.memory[0].key = key;
     const WriteResult result = WriteAndWait(*transport_, address, {{source_.address(), peer.base(), 4096}}, Soon());
     EXPECT_TRUE(absl::IsInvalidArgument(result.status)) << result.status;
@@ -170,6 +238,32 @@ TEST(UcxTransport, TransportsThatDoNotExistAreAnError) {
   const MonotonicClock clock;
   const absl::Status status = UcxTransport::Create({.transports = "carrier_pigeon"}, clock).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+TEST(UcxTransport, HostsThatCannotBeListenedAtAreRefused) {
+  const MonotonicClock clock;
+  for (const char* host : {"0.0.0.0", "::", "no-such-host.invalid", ""}) {
+    const absl::Status status = UcxTransport::Create({.host = host}, clock).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << host << ": " << status;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("host is"));
+  }
+}
+
+TEST(UcxTransport, ListensAtTheNamedHostOnly) {
+  const MonotonicClock clock;
+  const auto transport = UcxTransport::Create({.host = "127.0.0.2"}, clock).value();
+  EXPECT_EQ(DecodeUcxAddress(transport->Address().address).value().host, "127.0.0.2");
+}
+
+TEST(UcxAddress, ComesBackAsItWent) {
+  const UcxAddress address = {.host = "fd00::2", .port = 65'535, .receiver = UINT64_MAX, .rdma = true};
+  EXPECT_EQ(DecodeUcxAddress(EncodeUcxAddress(address)).value(), address);
+}
+
+TEST(UcxAddress, WhatIsIncompleteIsRefused) {
+  for (const char* text : {"1", "1 2 0", "1 2 0 0 ", "65536 2 0 0 h", "x 2 0 0 h", "1 -2 0 0 h"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeUcxAddress(FrameUcxBytes(text)).status())) << text;
+  }
 }
 
 TEST(UcxFrame, EveryChangedByteIsFound) {

@@ -1,5 +1,9 @@
 #include "tenure/transfer/ucx_worker.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include "tenure/base/status.h"
 #include "tenure/transfer/ucx_frame.h"
 
@@ -25,7 +29,7 @@ absl::Status UcxWorker::Start(const std::string& transports) {
   if (status == UCS_OK) {
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
-    params.features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+    params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
     status = ucx_.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
   }
   ucx_.config_release(config);
@@ -38,15 +42,27 @@ absl::Status UcxWorker::Start(const std::string& transports) {
   status = ucx_.worker_create(context_, &worker_params, &worker_);
   if (status != UCS_OK) worker_ = nullptr;
   TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, status, "making UCX's worker"));
-  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, ucx_.worker_get_efd(worker_, &event_descriptor_), "asking for UCX's events"));
+  return UcxStatus(ucx_, ucx_.worker_get_efd(worker_, &event_descriptor_), "asking for UCX's events");
+}
 
-  ucp_address_t* address = nullptr;
-  size_t size = 0;
-  TENURE_RETURN_IF_ERROR(
-      UcxStatus(ucx_, ucx_.worker_get_address(worker_, &address, &size), "asking for the worker's address"));
-  address_ = FrameUcxBytes({reinterpret_cast<const char*>(address), size});
-  ucx_.worker_release_address(worker_, address);
-  return absl::OkStatus();
+bool UcxWorker::has_device_memory() const {
+  return std::any_of(types_.begin(), types_.end(), [](ucs_memory_type_t type) { return type != UCS_MEMORY_TYPE_HOST; });
+}
+
+absl::Status UcxWorker::TakeAnswers(std::function<void(const UcxAnswer&)> take) {
+  take_answer_ = std::move(take);
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = static_cast<unsigned>(UcxMessage::kAnswer);
+  handler.arg = this;
+  handler.cb = [](void* self, const void* head, size_t head_size, void*, size_t, const ucp_am_recv_param_t*) {
+    UcxAnswer answer;
+    if (head_size != sizeof(answer)) return UCS_OK;
+    std::memcpy(&answer, head, sizeof(answer));
+    static_cast<UcxWorker*>(self)->take_answer_(answer);
+    return UCS_OK;
+  };
+  return UcxStatus(ucx_, ucx_.worker_set_am_recv_handler(worker_, &handler), "taking messages");
 }
 
 absl::Status UcxWorker::Register(const std::vector<MemoryRange>& ranges) {

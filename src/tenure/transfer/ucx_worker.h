@@ -1,8 +1,9 @@
-// UCX's context and worker: the memory that peers may write to, the address by which they find it, and progress.
+// UCX's context and worker: the memory that peers may write to, and progress.
 //
 // Made, used and destroyed by one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tenure/transfer/memory_map.h"
 #include "tenure/transfer/transport.h"
 #include "tenure/transfer/ucx_library.h"
+#include "tenure/transfer/ucx_message.h"
 
 namespace tenure::transfer {
 
@@ -32,9 +34,12 @@ class UcxWorker {
   ucp_mem_h memory(size_t range) const { return memory_[range]; }
   ucs_memory_type_t memory_type(size_t range) const { return types_[range]; }
 
+  bool has_device_memory() const;
   // Framed, for peers.
-  const std::string& address() const { return address_; }
   const std::vector<pd::MemoryKey>& keys() const { return keys_; }
+
+  // Calls `take` from within Progress() for every answer of a peer.
+  absl::Status TakeAnswers(std::function<void(const UcxAnswer&)> take);
 
   // Moves what is under way; whether anything moved.
   bool Progress() { return ucx_.worker_progress(worker_) != 0; }
@@ -51,7 +56,7 @@ class UcxWorker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_descriptor_ = -1;
-  std::string address_;
+  std::function<void(const UcxAnswer&)> take_answer_;
   std::vector<MemoryRange> ranges_;
   std::vector<ucp_mem_h> memory_;
   std::vector<ucs_memory_type_t> types_;

@@ -1,0 +1,47 @@
+#include "tenure/transfer/ucx_address.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "tenure/base/status.h"
+#include "tenure/transfer/ucx_frame.h"
+
+namespace tenure::transfer {
+namespace {
+
+// Takes a decimal number and the blank behind it off the front of `text`.
+template <typename Number>
+bool TakeNumber(std::string_view& text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto size = static_cast<size_t>(end - text.data());
+  if (error != std::errc() || size >= text.size() || text[size] != ' ') return false;
+  text.remove_prefix(size + 1);
+  return true;
+}
+
+}  // namespace
+
+std::string EncodeUcxAddress(const UcxAddress& address) {
+  return FrameUcxBytes(fmt::format("{} {} {} {} {}", address.port, address.receiver, static_cast<int>(address.rdma),
+                                   static_cast<int>(address.device_memory), address.host));
+}
+
+absl::StatusOr<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
+  TENURE_ASSIGN_OR_RETURN(const std::string text, UnframeUcxBytes("address", bytes));
+  std::string_view rest = text;
+  UcxAddress address;
+  int rdma = 0;
+  int device_memory = 0;
+  if (!TakeNumber(rest, address.port) || !TakeNumber(rest, address.receiver) || !TakeNumber(rest, rdma) ||
+      !TakeNumber(rest, device_memory) || rest.empty()) {
+    return InvalidArgument("the peer's ucx address \"{}\" is incomplete; let both sides run one version of Tenure",
+                           text);
+  }
+  address.rdma = rdma != 0;
+  address.device_memory = device_memory != 0;
+  address.host = rest;
+  return address;
+}
+
+}  // namespace tenure::transfer

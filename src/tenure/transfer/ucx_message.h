@@ -1,0 +1,34 @@
+// What the ucx transports of two processes say to each other as active messages: KV in parts, and one answer a post.
+//
+// The heads are these bytes as they lie in memory: both sides are little-endian (static_assert in ucx_receiver.cc), and
+// the address' frame tells versions apart.
+#pragma once
+
+#include <cstdint>
+
+namespace tenure::transfer {
+
+// Identifiers of active messages.
+enum class UcxMessage : uint16_t { kPart = 1, kAnswer = 2 };
+
+// From the writer, with the part's bytes behind it. The first one of a connection is of a post without bytes.
+struct UcxPart {
+  uint64_t receiver = 0;  // Of the address that is written to.
+  uint64_t post = 0;      // Among the writer's.
+  uint64_t to = 0;        // Address in the receiver's memory.
+  uint64_t total = 0;     // Bytes of the whole post.
+};
+
+enum class UcxVerdict : uint64_t {
+  kWritten = 0,        // All bytes of the post.
+  kOtherReceiver = 1,  // Another process has the port now.
+  kOutside = 2,        // A part lies outside of registered memory, or the parts are more than the total.
+};
+
+// To the writer, once a post.
+struct UcxAnswer {
+  uint64_t post = 0;
+  UcxVerdict verdict = UcxVerdict::kWritten;
+};
+
+}  // namespace tenure::transfer

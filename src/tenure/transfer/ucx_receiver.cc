@@ -1,0 +1,176 @@
+#include "tenure/transfer/ucx_receiver.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "tenure/base/log.h"
+#include "tenure/base/status.h"
+#include "tenure/transfer/socket_address.h"
+
+namespace tenure::transfer {
+namespace {
+
+// A network card that UCX can write to memory with.
+bool HasRdmaDevice() {
+  std::error_code none;
+  return std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator();
+}
+
+// An answer on its way; UCX reads its head until it has gone.
+struct SentAnswer {
+  const UcxLibrary& ucx;
+  UcxAnswer head;
+};
+
+}  // namespace
+
+static_assert(std::endian::native == std::endian::little, "heads of messages travel as they lie in memory");
+
+absl::StatusOr<std::unique_ptr<UcxReceiver>> UcxReceiver::Create(UcxWorker& worker, const std::string& host) {
+  std::unique_ptr<UcxReceiver> receiver(new UcxReceiver(worker));
+  TENURE_RETURN_IF_ERROR(receiver->Listen(host));
+  return receiver;
+}
+
+void UcxReceiver::Stop() {
+  if (listener_ != nullptr) worker_.ucx().listener_destroy(std::exchange(listener_, nullptr));
+  for (const auto& [endpoint, connection] : std::exchange(connections_, {})) Close(endpoint);
+}
+
+absl::Status UcxReceiver::Listen(const std::string& host) {
+  TENURE_ASSIGN_OR_RETURN(const SocketAddress own, ListenAddress(host));
+  ucp_listener_params_t params = {};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {own.get(), own.size};
+  params.conn_handler.cb = [](ucp_conn_request_h request, void* self) {
+    static_cast<UcxReceiver*>(self)->Accept(request);
+  };
+  params.conn_handler.arg = this;
+  const UcxLibrary& ucx = worker_.ucx();
+  const ucs_status_t status = ucx.listener_create(worker_.handle(), &params, &listener_);
+  if (status != UCS_OK) listener_ = nullptr;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx, status, fmt::format("listening at {}", host).c_str()));
+  ucp_listener_attr_t attributes = {};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx, ucx.listener_query(listener_, &attributes), "asking for the listener's port"));
+  address_.host = HostOf(own);
+  address_.port = PortOf({attributes.sockaddr, own.size});
+  address_.rdma = HasRdmaDevice();
+  if (getentropy(&address_.receiver, sizeof(address_.receiver)) != 0)
+    return Unavailable("the system gives no random bytes");
+
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = static_cast<unsigned>(UcxMessage::kPart);
+  handler.arg = this;
+  handler.cb = [](void* self, const void* head, size_t head_size, void* bytes, size_t size,
+                  const ucp_am_recv_param_t* param) {
+    UcxPart part;
+    const bool whole = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;  // Writers ask for that.
+    if (head_size != sizeof(part) || !whole || (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
+    std::memcpy(&part, head, sizeof(part));
+    static_cast<UcxReceiver*>(self)->OnPart(param->reply_ep, part, bytes, size);
+    return UCS_OK;
+  };
+  return UcxStatus(ucx, ucx.worker_set_am_recv_handler(worker_.handle(), &handler), "taking messages");
+}
+
+void UcxReceiver::Accept(ucp_conn_request_h request) {
+  const UcxLibrary& ucx = worker_.ucx();
+  if (connections_.size() >= kConnectionsMax) {
+    LogWarning("ucx: a connection is refused, since {} are open", connections_.size());
+    ucx.listener_reject(listener_, request);
+    return;
+  }
+  ucp_ep_params_t params = {};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.conn_request = request;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = [](void* self, ucp_ep_h endpoint, ucs_status_t) {
+    auto& connections = static_cast<UcxReceiver*>(self)->connections_;
+    const auto known = connections.find(endpoint);
+    if (known != connections.end()) known->second.broken = true;
+  };
+  params.err_handler.arg = this;
+  ucp_ep_h endpoint = nullptr;
+  const ucs_status_t status = ucx.ep_create(worker_.handle(), &params, &endpoint);
+  if (status == UCS_OK) {
+    connections_.emplace(endpoint, Connection());
+  } else {
+    LogWarning("ucx: a writer cannot connect: {}", ucx.status_string(status));
+  }
+}
+
+void UcxReceiver::OnPart(ucp_ep_h from, const UcxPart& part, const void* bytes, uint64_t size) {
+  const auto known = connections_.find(from);
+  if (known == connections_.end() || known->second.broken) return;
+  auto& posts = known->second.posts;
+  const auto post = posts.try_emplace(part.post).first;
+  if (posts.size() > kPostsMax) {
+    known->second.broken = true;
+    return;
+  }
+  Progress& progress = post->second;
+  const UcxVerdict verdict = Take(part, progress, bytes, size);
+  progress.received += size;
+  const bool whole = progress.received >= part.total;
+  if (!progress.answered && (whole || verdict != UcxVerdict::kWritten)) {
+    progress.answered = true;
+    Answer(from, {part.post, verdict});
+  }
+  if (whole) posts.erase(post);
+}
+
+UcxVerdict UcxReceiver::Take(const UcxPart& part, const Progress& progress, const void* bytes, uint64_t size) const {
+  if (part.receiver != address_.receiver) return UcxVerdict::kOtherReceiver;
+  if (part.total == 0 && size == 0) return UcxVerdict::kWritten;
+  if (progress.answered || size > part.total - std::min(part.total, progress.received) ||
+      worker_.memory_map().Find(part.to, size) == MemoryMap::kNone) {
+    return UcxVerdict::kOutside;
+  }
+  std::memcpy(reinterpret_cast<void*>(part.to), bytes, size);
+  return UcxVerdict::kWritten;
+}
+
+void UcxReceiver::Answer(ucp_ep_h to, const UcxAnswer& answer) {
+  const UcxLibrary& ucx = worker_.ucx();
+  auto sent = std::make_unique<SentAnswer>(SentAnswer{ucx, answer});
+  ucp_request_param_t params = {};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_AM_SEND_FLAG_EAGER;
+  params.user_data = sent.get();
+  params.cb.send = [](void* request, ucs_status_t, void* data) {
+    const std::unique_ptr<SentAnswer> done(static_cast<SentAnswer*>(data));
+    done->ucx.request_free(request);
+  };
+  const ucs_status_ptr_t result = ucx.am_send_nbx(to, static_cast<unsigned>(UcxMessage::kAnswer), &sent->head,
+                                                  sizeof(UcxAnswer), nullptr, 0, &params);
+  // A writer that has gone needs no answer; UCX reports its connection.
+  if (IsRequest(result)) (void)sent.release();
+}
+
+void UcxReceiver::Sweep() {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const auto connection = it++;
+    if (!connection->second.broken) continue;
+    Close(connection->first);
+    connections_.erase(connection);
+  }
+}
+
+void UcxReceiver::Close(ucp_ep_h endpoint) {
+  ucp_request_param_t params = {};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = worker_.ucx().ep_close_nbx(endpoint, &params);
+  if (IsRequest(request)) worker_.ucx().request_free(request);
+}
+
+}  // namespace tenure::transfer
