@@ -17,7 +17,7 @@
 namespace tenure::handoff {
 
 struct BootstrapClientOptions {
-  absl::Duration timeout = absl::Seconds(30);  // For the connection, and for the next bytes each way.
+  absl::Duration timeout = absl::Seconds(30);  // For the connection, and then for the whole answer.
   std::string token = {};                      // Of the server; empty: none.
   int attempts = 3;
   // Between attempts: the first pause, which doubles up to the most.
@@ -43,8 +43,7 @@ class BootstrapClient {
   // The same; InvalidArgument for an answer that is none.
   absl::StatusOr<RegisteredEngines> Query();
 
-  // Any thread: what is under way ends soon, what comes later fails; a connection that is being made first runs into
-  // its time.
+  // Any thread: what is under way ends soon, what comes later fails; the look-up of a name runs to its end first.
   void Cancel();
 
  private:

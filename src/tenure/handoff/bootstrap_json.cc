@@ -6,6 +6,7 @@
 
 #include "tenure/base/parse.h"
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 #include "tenure/pd/wire_fields.h"
 
 namespace tenure::handoff {
@@ -185,11 +186,10 @@ std::string DecodeDetail(std::string_view body) {
   const Json json = Json::parse(body.substr(0, kRegistrationBytesMax), nullptr, /*allow_exceptions=*/false);
   const Json* detail = json.is_object() ? Find(json, "detail") : nullptr;
   // A stock server says why in a list of objects.
-  std::string text = detail == nullptr     ? std::string(body)
-                     : detail->is_string() ? detail->get<std::string>()
-                                           : Dump(*detail);
-  if (text.size() > kDetailBytesMax) text.resize(kDetailBytesMax);
-  return text;
+  const std::string text = detail == nullptr     ? std::string(body)
+                           : detail->is_string() ? detail->get<std::string>()
+                                                 : Dump(*detail);
+  return OneLine(text, kDetailBytesMax);
 }
 
 }  // namespace tenure::handoff

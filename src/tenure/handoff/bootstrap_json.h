@@ -34,7 +34,7 @@ absl::StatusOr<RegisteredEngines> DecodeEngines(std::string_view text);
 
 // What an answer other than 200 says: {"detail": text}, with the registry's or decoder's text.
 std::string EncodeDetail(std::string_view detail);
-// The text of "detail", or the start of whatever else the server said.
+// The text of "detail", or whatever else the server said: the first 500 bytes, as one line.
 std::string DecodeDetail(std::string_view body);
 
 }  // namespace tenure::handoff

@@ -5,6 +5,7 @@
 
 #include "tenure/base/check.h"
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 #include "tenure/handoff/bootstrap_json.h"
 
 namespace {
@@ -36,6 +37,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CheckRefusal(engines.status());
   }
   const auto detail = tenure::handoff::DecodeDetail(text);
-  TENURE_CHECK(detail.size() <= 500);
+  TENURE_CHECK(detail.size() <= 503 && tenure::IsUtf8(detail) && detail.find('\n') == detail.npos);
   return 0;
 }

@@ -120,7 +120,9 @@ TEST(BootstrapJson, DetailIsToldHoweverTheServerSaysIt) {
   EXPECT_EQ(DecodeDetail(EncodeDetail("no \"place\"")), "no \"place\"");
   EXPECT_EQ(DecodeDetail(R"({"detail":[{"loc":["body"]}]})"), R"([{"loc":["body"]}])");
   EXPECT_EQ(DecodeDetail("<html>"), "<html>");
-  EXPECT_EQ(DecodeDetail(std::string(10'000, 'x')).size(), 500u);
+  EXPECT_EQ(DecodeDetail(std::string(10'000, 'x')), std::string(500, 'x') + "...");
+  // It ends in logs and in Python, which takes UTF-8 alone.
+  EXPECT_EQ(DecodeDetail("\xFF\nInternal"), "??Internal");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ class BootstrapQueries {
   static constexpr size_t kWaitingMax = 4096;
 
   BootstrapQueries(const BootstrapClientOptions& options, size_t threads, OnAnswer on_answer);
-  // What waits is not answered; what is under way ends, at the latest with its time to connect.
+  // What waits is not answered; what is under way ends, at the latest with the look-up of a name.
   ~BootstrapQueries();
   BootstrapQueries(const BootstrapQueries&) = delete;
   BootstrapQueries& operator=(const BootstrapQueries&) = delete;

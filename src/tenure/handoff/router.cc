@@ -10,7 +10,7 @@
 
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
-#include "tenure/handoff/wake_event.h"
+#include "tenure/base/wake_event.h"
 #include "tenure/handoff/zmq_socket.h"
 
 namespace tenure::handoff {

@@ -2,6 +2,7 @@
 
 #include "tenure/base/parse.h"
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 
 namespace tenure::http {
 namespace {
@@ -20,11 +21,11 @@ absl::StatusOr<HttpAddress> ParseHttpAddress(std::string_view what, std::string_
     host = host.substr(1, host.size() - 2);
   } else if (host.empty() || host.find_first_of(":[]") != std::string_view::npos) {
     return InvalidArgument("{} \"{}\": give ADDRESS:PORT, with an IPv6 address in brackets", what,
-                           text.substr(0, kQuotedMax));
+                           OneLine(text, kQuotedMax));
   }
   TENURE_ASSIGN_OR_RETURN(
       const int64_t number,
-      ParseCount(fmt::format("{} \"{}\": the port", what, text.substr(0, kQuotedMax)), port, 0, kPortMax));
+      ParseCount(fmt::format("{} \"{}\": the port", what, OneLine(text, kQuotedMax)), port, 0, kPortMax));
   return HttpAddress{.host = std::string(host), .port = static_cast<int>(number)};
 }
 
@@ -39,7 +40,7 @@ absl::StatusOr<HttpAddress> ParseHttpUrl(std::string_view what, std::string_view
       if (address.port > 0) return address;
     }
   }
-  return InvalidArgument("{} \"{}\": give http://HOST:PORT", what, text.substr(0, kQuotedMax));
+  return InvalidArgument("{} \"{}\": give http://HOST:PORT", what, OneLine(text, kQuotedMax));
 }
 
 }  // namespace tenure::http

@@ -13,7 +13,7 @@
 namespace tenure::http {
 
 struct HttpClientOptions {
-  absl::Duration timeout = absl::Seconds(30);  // For the connection, and for the next bytes each way.
+  absl::Duration timeout = absl::Seconds(30);  // For the connection, and then for the whole answer.
   size_t body_bytes_max = size_t{16} << 20;    // Of an answer.
   std::string authorization = {};              // The header; empty: none.
 };
@@ -23,11 +23,13 @@ class HttpClient {
   HttpClient(const HttpAddress& address, const HttpClientOptions& options);
   ~HttpClient();
 
-  // Whatever status the server answers with. Unavailable, with the address, when there was no connection or no whole
-  // answer in time; ResourceExhausted when the answer is too long.
+  // Whatever status the server answers with; redirections are not followed. Unavailable, with the address, when there
+  // was no connection or no whole answer in time; InvalidArgument when the answer is no HTTP; ResourceExhausted when it
+  // is too long.
   absl::StatusOr<HttpResponse> Get(std::string_view path);
   absl::StatusOr<HttpResponse> Post(std::string_view path, std::string_view json);
-  // Any thread: a request whose connection stands ends now, with Unavailable.
+  // Any thread: what is under way ends now, but for the look-up of a name, and what comes later fails, with
+  // Unavailable.
   void Cancel();
 
  private:

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 
 namespace tenure::pd {
 
@@ -201,29 +202,6 @@ bool MsgpackReader::SkipInto(uint64_t& values) {
     Fail("has a byte that MessagePack does not use");
   }
   return !failed();
-}
-
-bool IsUtf8(std::string_view text) {
-  const auto byte = [text](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i])); };
-  for (size_t i = 0; i < text.size();) {
-    const uint32_t lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-    if (length == 0 || length > text.size() - i) return false;
-    uint32_t code = lead & (0x7Fu >> length);
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-      code = code << 6 | (byte(i + k) & 0x3F);
-    }
-    // Overlong forms, halves of surrogate pairs, past the last code point.
-    if ((length == 3 && code < 0x800) || (length == 4 && (code < 0x10000 || code > 0x10FFFF))) return false;
-    if (code >= 0xD800 && code <= 0xDFFF) return false;
-    i += length;
-  }
-  return true;
 }
 
 }  // namespace tenure::pd

@@ -112,7 +112,4 @@ class MsgpackReader {
   const char* problem_ = nullptr;
 };
 
-// A text that a peer may show to people and to Python: well-formed UTF-8.
-bool IsUtf8(std::string_view text);
-
 }  // namespace tenure::pd

@@ -6,6 +6,7 @@
 
 #include "tenure/base/check.h"
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 #include "tenure/pd/msgpack_reader.h"
 #include "tenure/pd/renewal.h"
 #include "tenure/pd/reply.h"

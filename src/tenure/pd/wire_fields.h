@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 #include "tenure/pd/msgpack_reader.h"
 #include "tenure/pd/msgpack_writer.h"
 

@@ -345,18 +345,6 @@ TEST(PdWire, MaximaHoldBothWays) {
   EXPECT_TRUE(absl::IsInvalidArgument(EncodeReply(reply).status()));
 }
 
-TEST(PdWire, TextsAreWellFormedUtf8) {
-  for (const char* good : {"", "plain", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
-                           "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
-    EXPECT_TRUE(IsUtf8(good)) << good;
-  }
-  // Lone and missing continuations, overlong forms, halves of surrogate pairs, past the last code point.
-  for (const char* bad : {"\x80", "\xC2", "a\xE2\x82", "\xC2z", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
-                          "\xED\xA0\x80", "\xED\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
-    EXPECT_FALSE(IsUtf8(bad)) << bad;
-  }
-}
-
 // Edge case 28: whatever arrives is an error text or a message.
 TEST(PdWire, EveryCutAndEveryFlippedByteIsAnswered) {
   constexpr uint64_t kSeed = 20261129;

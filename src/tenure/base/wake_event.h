@@ -1,7 +1,7 @@
 // Wakes a thread that waits in poll or epoll. Wake from any thread.
 #pragma once
 
-namespace tenure::handoff {
+namespace tenure {
 
 class WakeEvent {
  public:
@@ -19,4 +19,4 @@ class WakeEvent {
   const int fd_;
 };
 
-}  // namespace tenure::handoff
+}  // namespace tenure

@@ -1,11 +1,11 @@
-#include "tenure/handoff/wake_event.h"
+#include "tenure/base/wake_event.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdint>
 
-namespace tenure::handoff {
+namespace tenure {
 
 WakeEvent::WakeEvent() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
@@ -25,4 +25,4 @@ void WakeEvent::Clear() const {
   if (read(fd_, &count, sizeof count) < 0) return;
 }
 
-}  // namespace tenure::handoff
+}  // namespace tenure
