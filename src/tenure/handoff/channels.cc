@@ -15,6 +15,7 @@
 
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 #include "tenure/base/wake_event.h"
 #include "tenure/handoff/zmq_socket.h"
 
@@ -25,6 +26,7 @@ using pd::ChannelId;
 using pd::ChannelMessage;
 
 constexpr size_t kEventsAtOnce = 256;
+constexpr size_t kAddressShownMax = 200;
 constexpr int kAnswersInARow = 64;                     // Of one channel; then the others have their turn.
 constexpr absl::Duration kLookMax = absl::Seconds(1);  // The clock may be moved by hand.
 
@@ -195,6 +197,11 @@ absl::StatusOr<Channels::Impl::Channel> Channels::Impl::MakeChannel(ChannelMessa
   if (message.bytes.size() > options_.message_bytes_max) {
     return InvalidArgument("a message to {} has {} bytes; use at most {}", message.address, message.bytes.size(),
                            options_.message_bytes_max);
+  }
+  // The address is a peer's word, and ZeroMQ would also connect to files and inside of this process.
+  if (message.address.rfind("tcp://", 0) != 0) {
+    return InvalidArgument("\"{}\" is no address to connect to; register tcp://IP:PORT",
+                           OneLine(message.address, kAddressShownMax));
   }
   if (open_.size() >= options_.channels_max) {
     return ResourceExhausted("{} messages wait for answers, the maximum; retry later", open_.size());

@@ -11,7 +11,9 @@
 #include "tenure/handoff/handoff_rig_testing.h"
 #include "tenure/handoff/recorder_testing.h"
 #include "tenure/handoff/renewal_sender.h"
+#include "tenure/handoff/zmq_socket.h"
 #include "tenure/http/http_client.h"
+#include "tenure/pd/reply.h"
 
 namespace tenure::handoff {
 namespace {
@@ -240,6 +242,40 @@ TEST_F(EndpointsTest, TwoWorkersOfPServeOneOfD) {
   EXPECT_THAT(second->WaitForFinished(1), ElementsAre("p-a"));
 }
 
+TEST_F(EndpointsTest, AWorkerOfPThatExpiresAloneFailsTheRequestAndTheOtherIsFreeEdge14) {
+  const auto early = StartPrefill({.lease = kLease, .tp_size = 2, .tp_rank = 0});
+  const auto late = StartPrefill({.lease = kLease, .tp_size = 2, .tp_rank = 1});
+  const auto d = StartDecode({.lease = kLease});
+  early->PrefillAndWait("a", {1}, 1);
+  clock_.Advance(kLease - absl::Seconds(1));
+  late->PrefillAndWait("a", {1}, 1);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(early->WaitForFinished(1), ElementsAre("p-a"));
+  EXPECT_THAT(late->endpoint().TakeFinished(), IsEmpty());
+  d->Pull({TestDecode::Order("a", url(), {2})});
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("transfer a has expired"));
+  EXPECT_THAT(late->WaitForFinished(1), ElementsAre("p-a"));
+}
+
+TEST_F(EndpointsTest, OneEngineMayHaveTheSameIdsOnBothItsSidesEdge40) {
+  // Two engines of kv_both: each computes a request "same" for the other.
+  const auto other_bootstrap = StartTestBootstrap();
+  const auto p_here = StartPrefill({.engine_id = "here"});
+  const auto d_here = StartDecode();
+  TestPrefill p_there(*other_bootstrap, network_, clock_, {.engine_id = "there"});
+  const auto d_there = StartDecode();
+  p_here->memory().Fill(1, 11);
+  p_there.memory().Fill(2, 22);
+  for (TestPrefill* p : {p_here.get(), &p_there}) p->Announce("same");
+  d_there->Pull({TestDecode::Order("same", url(), {3}, absl::Minutes(5), "here")});
+  d_here->Pull({TestDecode::Order("same", BootstrapUrl(*other_bootstrap), {4}, absl::Minutes(5), "there")});
+  p_here->Abort("same");
+  EXPECT_THAT(d_there->WaitForEnded(1).failed["d-same"], HasSubstr("ended without KV"));
+  p_there.Finish("same", {2});
+  EXPECT_THAT(d_here->WaitForEnded(1).received, ElementsAre("d-same"));
+  EXPECT_TRUE(d_here->memory().Holds(4, 22));
+}
+
 TEST_F(EndpointsTest, ADeadBootstrapServerDelaysNoOther) {
   const auto p = StartPrefill();
   const auto d = StartDecode();
@@ -263,6 +299,40 @@ TEST_F(EndpointsTest, TooManyMessagesAreRefusedAndTheRestIsServed) {
   p->Announce("a");
   d->Pull({TestDecode::Order("a", url(), {1})});
   EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("too many messages waiting; retry later"));
+}
+
+TEST_F(EndpointsTest, MessagesOfTooManyBytesAreRefusedAndTheRestIsServed) {
+  // A pull has more than 100 bytes; a renewal has less.
+  const auto p = StartPrefill({.lease = kLease, .message_bytes_waiting_max = 100});
+  const auto d = StartDecode({.lease = kLease});
+  p->Announce("a");
+  d->Pull({TestDecode::Order("a", url(), {1})});
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("too many messages waiting; retry later"));
+  RenewalSenderOptions options;
+  options.schedule.lease = kLease;
+  const auto sender = RenewalSender::Start(options, nullptr, clock_);
+  ASSERT_TRUE((*sender)->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
+  for (int64_t renewals = 0; renewals < 3; ++renewals) {
+    (*sender)->Stepped();
+    clock_.Advance(kLease / 6);
+    EXPECT_TRUE(WaitUntil([&] { return p->renewals() > renewals; }));
+  }
+}
+
+TEST_F(EndpointsTest, MessageOfTwoFramesIsAnErrorAndCountsEdge28) {
+  const auto p = StartPrefill();
+  const ZmqContext context(8);
+  auto peer = ZmqSocket::Create(context, {.kind = ZmqSocketOptions::Kind::kDealer, .message_bytes_max = 1 << 20});
+  ASSERT_TRUE(peer.ok() && peer->Connect(p->endpoint().address()).ok());
+  EXPECT_TRUE(WaitUntil([&] { return peer->Poll().out; }));
+  ASSERT_EQ(peer->Send({"two", "frames"}), ZmqSocket::Sent::kYes);
+  EXPECT_TRUE(WaitUntil([&] { return peer->Poll().in; }));
+  const auto reply = pd::DecodeReply(peer->Receive().value().frames.at(0));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->status, pd::ReplyStatus::kError);
+  EXPECT_THAT(*reply->err_message, HasSubstr("a message is one frame"));
+  EXPECT_EQ(p->endpoint().TakeStats().producer.malformed_messages, 1);
+  EXPECT_EQ(p->endpoint().TakeStats().producer.malformed_messages, 0);
 }
 
 class RenewalTest : public EndpointsTest {

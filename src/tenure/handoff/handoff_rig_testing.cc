@@ -54,6 +54,7 @@ TestPrefill::TestPrefill(BootstrapServer& bootstrap, transfer::MemoryNetwork& ne
   PrefillEndpointOptions endpoint;
   endpoint.producer.handoff.lease = options.lease;
   endpoint.messages_waiting_max = options.messages_waiting_max;
+  endpoint.message_bytes_waiting_max = options.message_bytes_waiting_max;
   auto started = PrefillEndpoint::Start(endpoint, memory_.Layout(options.tp_size, options.tp_rank), Traits(),
                                         transport_, board_, clock);
   TENURE_CHECK(started.ok());

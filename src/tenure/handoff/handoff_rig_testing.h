@@ -47,6 +47,7 @@ struct TestPrefillOptions {
   std::string engine_id = "prefill";
   std::optional<int64_t> incarnation = std::nullopt;
   size_t messages_waiting_max = 65'536;
+  size_t message_bytes_waiting_max = size_t{256} << 20;
 };
 
 // A prefill worker that is registered with `bootstrap`.

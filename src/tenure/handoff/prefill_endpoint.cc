@@ -8,6 +8,17 @@
 #include "tenure/pd/reply.h"
 
 namespace tenure::handoff {
+namespace {
+
+// A text of ours, so it can be encoded.
+std::string ErrorReply(std::string_view text) {
+  pd::Reply reply;
+  reply.status = pd::ReplyStatus::kError;
+  reply.err_message = text;
+  return pd::EncodeReply(reply).value();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<PrefillEndpoint>> PrefillEndpoint::Start(const PrefillEndpointOptions& options,
                                                                         pd::KvLayout layout, pd::KvTraits traits,
@@ -19,8 +30,9 @@ absl::StatusOr<std::unique_ptr<PrefillEndpoint>> PrefillEndpoint::Start(const Pr
   std::unique_ptr<PrefillEndpoint> endpoint(
       new PrefillEndpoint(options, std::move(producer), std::move(transport), std::move(board), clock));
   PrefillEndpoint* raw = endpoint.get();
-  TENURE_ASSIGN_OR_RETURN(endpoint->router_,
-                          Router::Start(options.router, [raw](std::string peer, std::string message) {
+  RouterOptions router = options.router;
+  router.malformed_reply = ErrorReply("a message is one frame; send what docs/reference/pd-wire.md describes");
+  TENURE_ASSIGN_OR_RETURN(endpoint->router_, Router::Start(router, [raw](std::string peer, std::string message) {
                             return raw->OnMessage(std::move(peer), std::move(message));
                           }));
   endpoint->loop_->Start([raw](MonotonicTime now) { return raw->OnTime(now); });
@@ -34,6 +46,7 @@ PrefillEndpoint::PrefillEndpoint(const PrefillEndpointOptions& options, pd::Prod
       transport_(std::move(transport)),
       board_(std::move(board)),
       log_(clock, "prefill"),
+      message_bytes_waiting_max_(options.message_bytes_waiting_max),
       producer_(std::move(producer)),
       loop_(std::make_shared<EventLoop>(clock, options.messages_waiting_max)) {}
 
@@ -58,15 +71,20 @@ void PrefillEndpoint::RecordStep(pd::StepOrders orders) {
 }
 
 std::optional<std::string> PrefillEndpoint::OnMessage(std::string peer, std::string message) {
-  const bool taken = loop_->TryPost([this, peer = std::move(peer), message = std::move(message)] {
-    Handle([&](pd::Producer& producer, MonotonicTime now) { return producer.OnMessage(peer, message, now); });
-  });
+  const size_t bytes = message.size();
+  // The router's thread alone adds, so what is read here can only become less.
+  bool taken =
+      bytes <= message_bytes_waiting_max_ && message_bytes_waiting_.load() <= message_bytes_waiting_max_ - bytes;
+  if (taken) {
+    message_bytes_waiting_ += bytes;
+    taken = loop_->TryPost([this, peer = std::move(peer), message = std::move(message)] {
+      Handle([&](pd::Producer& producer, MonotonicTime now) { return producer.OnMessage(peer, message, now); });
+      message_bytes_waiting_ -= message.size();
+    });
+    if (!taken) message_bytes_waiting_ -= bytes;
+  }
   if (taken) return std::nullopt;
-  pd::Reply refusal;
-  refusal.status = pd::ReplyStatus::kError;
-  refusal.err_message = "the prefill worker has too many messages waiting; retry later";
-  const auto bytes = pd::EncodeReply(refusal);
-  return bytes.ok() ? std::optional<std::string>(*bytes) : std::nullopt;
+  return ErrorReply("the prefill worker has too many messages waiting; retry later");
 }
 
 MonotonicTime PrefillEndpoint::OnTime(MonotonicTime now) {
@@ -104,9 +122,13 @@ std::vector<std::string> PrefillEndpoint::TakeFinished() {
 }
 
 PrefillEndpointStats PrefillEndpoint::TakeStats() {
+  const RouterStats router = router_->stats();
   MutexLock lock(mutex_);
-  return {.producer = producer_.TakeStats(),
-          .router = router_->stats(),
+  pd::ProducerStats producer = producer_.TakeStats();
+  producer.malformed_messages += router.malformed_messages - malformed_told_;
+  malformed_told_ = router.malformed_messages;
+  return {.producer = std::move(producer),
+          .router = router,
           .transfers = producer_.num_transfers(),
           .pulls = producer_.num_pulls(),
           .writes = producer_.num_writes()};

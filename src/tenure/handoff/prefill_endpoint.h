@@ -4,6 +4,7 @@
 // engine stands still. One a worker process; its address goes to the bootstrap server.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,12 +26,13 @@ namespace tenure::handoff {
 struct PrefillEndpointOptions {
   pd::ProducerOptions producer = {};
   RouterOptions router = {};
-  size_t messages_waiting_max = 65'536;  // For the thread; who sends more is told so with ERROR.
+  size_t messages_waiting_max = 65'536;                  // For the thread; who sends more is told so with ERROR.
+  size_t message_bytes_waiting_max = size_t{256} << 20;  // The same of their bytes.
 };
 
 struct PrefillEndpointStats {
   pd::ProducerStats producer;  // Since the last call.
-  RouterStats router;          // Since the start.
+  RouterStats router;          // Since the start. Its malformed messages are among the producer's too.
   // Now.
   size_t transfers = 0;  // Announced or held.
   size_t pulls = 0;      // With requests that wait or are written.
@@ -76,7 +78,10 @@ class PrefillEndpoint {
   const std::shared_ptr<transfer::Transport> transport_;
   const std::shared_ptr<MismatchBoard> board_;
   PacedLog log_;  // The loop's thread alone.
+  const size_t message_bytes_waiting_max_;
+  std::atomic<size_t> message_bytes_waiting_{0};
   Mutex mutex_;
+  int64_t malformed_told_ ABSL_GUARDED_BY(mutex_) = 0;
   pd::Producer producer_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> finished_ ABSL_GUARDED_BY(mutex_);
   // Shared with the writes under way, which may end after this has gone.

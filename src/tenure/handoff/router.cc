@@ -48,6 +48,7 @@ class Router::Impl {
   void Run();
   void SendReplies();
   void SendReply(const std::string& peer, const std::string& message);
+  void RefuseMalformed(const ZmqMessage& message);
   bool ReceiveSome();
 
   const RouterOptions options_;
@@ -133,6 +134,18 @@ void Router::Impl::SendReply(const std::string& peer, const std::string& message
   ++(sent ? replies_ : dropped_replies_);
 }
 
+void Router::Impl::RefuseMalformed(const ZmqMessage& message) {
+  ++malformed_messages_;
+  if (options_.malformed_reply.empty()) return;
+  // A REQ puts an empty frame before its message, and hears only what has one too.
+  const bool from_req = message.num_frames == 3 && message.frames[1].empty();
+  std::vector<std::string_view> frames = {message.frames[0]};
+  if (from_req) frames.push_back("");
+  frames.push_back(options_.malformed_reply);
+  const bool sent = socket_->Send(frames) == ZmqSocket::Sent::kYes;
+  ++(sent ? replies_ : dropped_replies_);
+}
+
 // Whether there may be more.
 bool Router::Impl::ReceiveSome() {
   for (int i = 0; i < kMessagesInARow; ++i) {
@@ -140,7 +153,7 @@ bool Router::Impl::ReceiveSome() {
     std::optional<ZmqMessage> message = socket_->Receive();
     if (!message) continue;
     if (message->num_frames != 2) {
-      ++malformed_messages_;
+      RefuseMalformed(*message);
       continue;
     }
     ++messages_;

@@ -1,8 +1,8 @@
 // P's end of the side channel: takes the messages of all decode workers and sends them answers (pd_protocol spec §3).
 //
-// A ROUTER on one TCP address. A peer's message is one frame; whatever else comes (a REQ's three frames) is dropped and
-// counted. A frame beyond the maximum ends its connection before any memory is taken. Nothing that peers send ends the
-// listener.
+// A ROUTER on one TCP address. A peer's message is one frame; whatever else comes (a REQ's three frames) is counted and
+// answered with an error in one frame, or in a REQ's form. A frame beyond the maximum ends its connection before any
+// memory is taken. Nothing that peers send ends the listener.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct RouterOptions {
   int port = 0;                    // 0: any free one.
   size_t message_bytes_max = kMessageBytesMax;
   size_t replies_waiting_max = 65'536;            // For the thread to send them; further ones are dropped.
+  std::string malformed_reply = {};               // To a message that is not of one frame; empty: none.
   std::optional<CurveKeys> curve = std::nullopt;  // None: in the clear.
 };
 

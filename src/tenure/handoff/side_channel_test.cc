@@ -1,5 +1,8 @@
 // Router and channels against each other, and against peers that misbehave, over loopback.
+#include <arpa/inet.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
@@ -17,6 +20,7 @@ namespace tenure::handoff {
 namespace {
 
 using pd::ChannelId;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Minutes(10);
@@ -84,6 +88,13 @@ struct RawPeer {
     while (!socket.Poll().out) ASSERT_GT(poll(&watched, 1, 60'000), 0);
     ASSERT_EQ(socket.Send(frames), ZmqSocket::Sent::kYes);
   }
+  std::vector<std::string> Receive() {
+    pollfd watched{.fd = socket.fd(), .events = POLLIN, .revents = 0};
+    while (!socket.Poll().in) {
+      if (poll(&watched, 1, 60'000) <= 0) return {"nothing came"};
+    }
+    return socket.Receive().value().frames;
+  }
   ZmqContext context;
   ZmqSocket socket;
 };
@@ -133,16 +144,40 @@ TEST(SideChannel, ThousandsOfMessagesFromTwoDecodersArrive) {
   EXPECT_TRUE(second.failures.items().empty());
 }
 
-TEST(SideChannel, MessageOfOtherThanOneFrameIsDroppedAndCounted) {
-  TestRouter p;
-  RawPeer req(p.router->address());
-  req.Send({"", "as a REQ sends it"});
-  req.Send({"a", "b", "c", "d"});
-  req.Send({"one frame"});
+TEST(SideChannel, MessageOfOtherThanOneFrameIsRefusedAndTheListenerLivesEdge28) {
+  TestRouter p({.malformed_reply = "no"});
+  RawPeer peer(p.router->address());
+  peer.Send({"", "as a REQ sends it"});
+  EXPECT_THAT(peer.Receive(), ElementsAre("", "no"));
+  peer.Send({"a", "b", "c", "d"});
+  EXPECT_THAT(peer.Receive(), ElementsAre("no"));
+  peer.Send({"one frame"});
   const auto messages = p.messages.WaitFor(1);
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_EQ(messages[0].bytes, "one frame");
   EXPECT_EQ(p.router->stats().malformed_messages, 2);
+}
+
+TEST(SideChannel, BytesThatAreNoZeroMqAreNoMessageAndTheListenerLivesEdge28) {
+  TestRouter p;
+  const std::string address = p.router->address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xFF'), std::string(64, '\0'),
+        std::string("\xFF\0\0\0\0\0\0\0\1\x7F\3\1NULL", 16) + std::string(80, '\x7F')}) {
+    const int raw = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in to = {.sin_family = AF_INET,
+                      .sin_port = htons(static_cast<uint16_t>(port)),
+                      .sin_addr = {htonl(INADDR_LOOPBACK)},
+                      .sin_zero = {}};
+    ASSERT_EQ(connect(raw, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    static_cast<void>(send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+    close(raw);
+  }
+  TestChannels d;
+  d.Send(1, address, "pull");
+  EXPECT_EQ(p.messages.WaitFor(1).at(0).bytes, "pull");
+  EXPECT_EQ(p.router->stats().messages, 1);
 }
 
 TEST(SideChannel, WhatTheOwnerReturnsIsTheAnswer) {
@@ -275,7 +310,8 @@ TEST(SideChannel, ChannelsBeyondTheMaximumFailAtOnce) {
 TEST(SideChannel, AnAddressThatIsNoneFailsAtOnce) {
   TestChannels d;
   uint64_t id = 0;
-  for (const std::string address : {"", "nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "http://127.0.0.1:1"}) {
+  for (const std::string address : {"", "nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "http://127.0.0.1:1",
+                                    "ipc://file", "inproc://inside"}) {
     d.Send(++id, address, "pull");
   }
   const auto failures = d.failures.WaitFor(id);
