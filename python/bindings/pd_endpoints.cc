@@ -23,6 +23,7 @@
 #include "bindings/pd_transport.h"
 #include "bindings/process_mark.h"
 #include "tenure/base/status.h"
+#include "tenure/base/text.h"
 #include "tenure/handoff/bootstrap_client.h"
 #include "tenure/handoff/decode_endpoint.h"
 #include "tenure/handoff/prefill_endpoint.h"
@@ -38,6 +39,7 @@ using Writes = std::vector<std::tuple<double, int64_t, int64_t>>;  // Seconds, b
 using Counts = std::map<std::string, int64_t>;
 using Failed = std::tuple<std::string, std::string, std::vector<std::vector<int64_t>>>;
 
+constexpr size_t kErrorBytesMax = 4096;
 constexpr absl::Duration kTimeoutMax = absl::Hours(24 * 7);
 
 std::optional<double> LeaseFrom(std::optional<double> lease) {
@@ -193,7 +195,8 @@ std::pair<std::vector<std::string>, std::vector<Failed>> TakeOutcomes(const Deco
   handoff::DecodeOutcomes outcomes = self.Open().TakeOutcomes();
   std::vector<Failed> failed;
   for (pd::FailedPull& pull : outcomes.failed) {
-    failed.emplace_back(std::move(pull.request_id), std::move(pull.error), std::move(pull.blocks));
+    // What peers say of an error is in it, and Python takes UTF-8 alone: one that is none would end the engine.
+    failed.emplace_back(std::move(pull.request_id), OneLine(pull.error, kErrorBytesMax), std::move(pull.blocks));
   }
   return {std::move(outcomes.received), std::move(failed)};
 }

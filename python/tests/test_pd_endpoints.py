@@ -230,6 +230,17 @@ def test_a_bootstrap_server_that_is_not_there_is_named(make):
         pair.prefill.register()
 
 
+def test_an_address_of_any_text_is_an_error_of_one_line(make):
+    pair = make()
+    for request, address in (("a", "http://" + "\u00e4" * 300), ("b", "http://a\nb"), ("c", "http://\u20ac:1")):
+        pair.decodes.arrived(request, "xfer-" + request, "p", address)
+        pair.decodes.allocated(request, [[7]], 32)
+        pair.decode.start_pulls(pair.decodes.take_orders())
+        received, ((failed, error, _),) = pair.outcome()
+        assert (received, failed) == ([], request)
+        assert "\n" not in error and len(error) < 1000
+
+
 def test_what_cannot_be_is_refused():
     board = MismatchBoard()
     with pytest.raises(ValueError, match="kind|transport"):

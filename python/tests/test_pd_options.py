@@ -8,7 +8,7 @@ import pytest
 
 from test_docs import section
 from tenure._native import DecodeWorker, KvRegion, MismatchBoard, PrefillWorker, Transport
-from tenure.vllm.pd_options import _ENVIRONMENT, ROLES, PDOptions, check_role, split_host_port
+from tenure.vllm.pd_options import _ENVIRONMENT, ROLES, PDOptions, check_host, check_role, split_host_port
 
 
 def options(environment=None, **values):
@@ -36,6 +36,14 @@ def test_the_environment_is_read_as_stock_reads_it():
     assert checked.request_timeout == 80.0
     assert checked.bootstrap_token == "secret"
     assert options({"VLLM_MOONCAKE_BOOTSTRAP_PORT": " "}).bootstrap_port == 8998
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_no_listener_takes_every_address_of_the_machine(host):
+    # What vLLM says when it cannot find the machine's address, and no peer could reach.
+    with pytest.raises(ValueError, match="set VLLM_HOST_IP"):
+        check_host(host)
+    assert check_host("10.0.0.1") == "10.0.0.1"
 
 
 def test_a_null_option_is_unset():

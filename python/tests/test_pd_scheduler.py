@@ -126,7 +126,14 @@ def test_decoded_tokens_are_not_taken_for_the_prompt(caplog):
     assert b"aborted" in scheduler.take_orders()[0]
 
 
-@pytest.mark.parametrize("params, said", [({}, "has no transfer_id"), ({"transfer_id": 7}, "transfer_id is 7; use text")])
+@pytest.mark.parametrize(
+    "params, said",
+    [
+        ({}, "has no transfer_id"),
+        ({"transfer_id": 7}, "transfer_id is 7; use text"),
+        ({"transfer_id": "xfer-\ud800"}, "transfer_id is 'xfer-\\ud800', which is no Unicode text"),
+    ],
+)
 def test_a_prefill_without_usable_transfer_id_runs_alone(caplog, params, said):
     scheduler = side("kv_producer")
     request = Request(**params)
@@ -182,6 +189,19 @@ def test_a_field_that_is_missing_is_named_and_the_prompt_computed(caplog, missin
     assert f"has no {missing}" in caplog.text
     assert scheduler.num_new_matched_tokens(request, 0) == (0, False)
     scheduler.update_state_after_alloc(request, Blocks([7], [4]), 0)
+    assert scheduler.request_finished(request, ([7], [4])) is False
+    assert not scheduler.has_orders()
+
+
+@pytest.mark.parametrize("field", sorted(REMOTE))
+@pytest.mark.parametrize("value", [7, "half of a pair: \udfff", "x" * 5000])
+def test_a_field_that_no_message_can_carry_is_named_and_the_prompt_computed(caplog, field, value):
+    scheduler = side("kv_consumer")
+    request = Request(decode=True, **{**REMOTE, field: value})
+    with caplog.at_level(logging.WARNING, "vllm.tenure"):
+        scheduler.on_new_request(request)
+    assert field in caplog.text
+    assert scheduler.num_new_matched_tokens(request, 0) == (0, False)
     assert scheduler.request_finished(request, ([7], [4])) is False
     assert not scheduler.has_orders()
 

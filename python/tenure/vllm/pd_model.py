@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tenure.vllm.pd_options import PDOptions
+from tenure.vllm.pd_options import ANY_HOST, PDOptions, check_host
 from vllm.v1.kv_cache_interface import MambaSpec, SlidingWindowSpec
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-_ANY_HOST = ("0.0.0.0", "::")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 
@@ -69,7 +68,7 @@ class PDPlace:
         from vllm.utils.network_utils import get_ip
 
         parallel = vllm_config.parallel_config
-        tp_rank, pp_rank, host = get_tensor_model_parallel_rank(), get_pp_group().rank_in_group, get_ip()
+        tp_rank, pp_rank, host = get_tensor_model_parallel_rank(), get_pp_group().rank_in_group, check_host(get_ip())
         dp_rank = parallel.data_parallel_rank_local if parallel.local_engines_only else parallel.data_parallel_index
         bootstrap_host = parallel.master_addr if parallel.nnodes_within_dp > 1 else parallel.data_parallel_master_ip
         if parallel.local_engines_only or bootstrap_host in _LOOPBACK:
@@ -85,7 +84,7 @@ class PDPlace:
     def bootstrap_url(self, options: PDOptions) -> str:
         """Where the engine's workers register."""
         host, port = options.bootstrap_host_and_port or (self.bootstrap_host, options.bootstrap_port)
-        if options.bootstrap_host_and_port is None and options.bootstrap_listen_host not in ("", *_ANY_HOST):
+        if options.bootstrap_host_and_port is None and options.bootstrap_listen_host not in ("", *ANY_HOST):
             host = options.bootstrap_listen_host  # It listens there only.
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

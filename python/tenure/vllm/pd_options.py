@@ -13,6 +13,7 @@ from tenure.vllm import checks
 
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 TRANSPORTS = ("auto", "local", "ucx", "mooncake")
+ANY_HOST = ("0.0.0.0", "::")
 _SECONDS_MAX = 7 * 86400
 _seconds = checks.seconds(_SECONDS_MAX)
 
@@ -76,6 +77,13 @@ def check_role(role: str | None) -> str:
     if role not in ROLES:
         raise ValueError(f"kv_role is {role!r}; use {' or '.join(ROLES)}")
     return role
+
+
+def check_host(host: str) -> str:
+    """The address by which peers reach this machine, which listeners bind to. ValueError for every address and for none."""
+    if host in ANY_HOST or not host:
+        raise ValueError(f"this machine's address is {host!r} to vLLM, which no peer can reach; set VLLM_HOST_IP to the one by which peers reach this worker")
+    return host
 
 
 def split_host_port(name: str, value: str) -> tuple[str, int]:

@@ -194,6 +194,10 @@ def _text_of(params: Mapping[str, Any], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise ValueError(f"kv_transfer_params: {name} is {value!r}; use text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON has escapes for halves of surrogate pairs.
+        raise ValueError(f"kv_transfer_params: {name} is {value!r}, which is no Unicode text; use another") from None
     return value
 
 
