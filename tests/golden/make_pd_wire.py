@@ -3,7 +3,7 @@
     python tests/golden/make_pd_wire.py src/tenure/pd/golden_wire.inc           # writes it
     python tests/golden/make_pd_wire.py --check src/tenure/pd/golden_wire.inc   # exit 1 when it differs
 
-Needs msgspec. Both also decode every message back with msgspec. The C++ and the Python test read the file and hold our encoder
+Needs msgspec. Both also decode every message back with msgspec, as itself and as stock 0.32.0 would. The C++ and the Python test read the file and hold our encoder
 and decoder against it, so that equal bytes prove both directions.
 """
 
@@ -58,6 +58,13 @@ class Reply(msgspec.Struct, omit_defaults=True):
     unknown_transfer_ids: list[str] = msgspec.field(default_factory=list)
 
 
+class StockReply(msgspec.Struct, omit_defaults=True):
+    status: Status
+    ok_reqs: list[str] | None = None
+    err_reqs: list[str] | None = None
+    err_msg: str | None = None
+
+
 class Renewal(msgspec.Struct, omit_defaults=True):
     renew_transfer_ids: list[str] = msgspec.field(default_factory=list)
     kv_lease_duration: float | None = None
@@ -110,12 +117,26 @@ CASES = {
 }
 
 
+def read_as_stock(name: str, message: Pull | Reply | Renewal, data: bytes) -> None:
+    """Stock skips the additions of pulls and replies, and refuses a renewal. Exits when it does not."""
+    stock = StockReply if isinstance(message, Reply) else StockPull
+    try:
+        decoded = msgspec.msgpack.decode(data, type=stock)
+    except msgspec.ValidationError as error:
+        if isinstance(message, Renewal) and "missing required field `remote_hostname`" in str(error):
+            return
+        sys.exit(f"stock does not read {name}: {error}")
+    if isinstance(message, Renewal) or any(getattr(decoded, field) != getattr(message, field) for field in stock.__struct_fields__):
+        sys.exit(f"stock reads {name} as something else")
+
+
 def golden_text() -> str:
     lines = ["// Written by tests/golden/make_pd_wire.py with msgspec; do not edit. A name and the message's bytes.\n"]
     for name, message in CASES.items():
         data = msgspec.msgpack.encode(message)
         if msgspec.msgpack.decode(data, type=type(message)) != message:
             sys.exit(f"msgspec does not read {name} back")
+        read_as_stock(name, message, data)
         lines.append(f'{{"{name}", "{data.hex()}"}},\n')
     return "".join(lines)
 
