@@ -159,7 +159,11 @@ absl::StatusOr<LocalPeer> LocalPeer::Open(const LocalIdentity& identity) {
 
 absl::Status LocalPeer::CheckAlive() const {
   pollfd ended = {pidfd_, POLLIN, 0};
-  if (poll(&ended, 1, 0) == 0) return absl::OkStatus();
+  int ready = 0;
+  // A signal that waits for this thread interrupts it even without a time to wait.
+  while ((ready = poll(&ended, 1, 0)) < 0 && errno == EINTR) {
+  }
+  if (ready == 0) return absl::OkStatus();
   return Unavailable("the peer's process {} has ended", identity_.pid);
 }
 

@@ -1,6 +1,9 @@
 """What the connector asks of vLLM's own classes, without an engine: requests, options at the start, registration, statistics."""
 
+import pathlib
 import pickle
+import subprocess
+import sys
 import types
 
 import pytest
@@ -75,6 +78,12 @@ def test_the_connector_is_known_by_its_name():
 def test_workers_register_where_the_server_listens(options, url):
     place = PDPlace(rank=(1, 0, 1, 0), dp_rank=0, host="10.0.0.1", runs_bootstrap=True, bootstrap_host="10.0.0.1")
     assert place.bootstrap_url(PDOptions.from_mapping(options, {})) == url
+
+
+def test_the_golden_messages_are_those_that_msgspec_writes():
+    root = pathlib.Path(__file__).parents[3]
+    script, golden = root / "tests/golden/make_pd_wire.py", root / "src/tenure/pd/golden_wire.inc"
+    subprocess.run([sys.executable, script, "--check", golden], check=True, timeout=60)
 
 
 def test_statistics_add_up_and_travel():
