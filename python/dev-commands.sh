@@ -5,6 +5,7 @@
 #   test-python        the package's tests and the type checker over its stubs
 #   test-mooncake      pools, lookups and the compatibility API over a real Mooncake master on loopback
 #   bench-pools        every kind of pool in one run, from C++ and from Python
+#   bench-pd           its part with engines: a P/D pair beside stock's
 #   bench-lookup       the store connector's lookups, copies and steps, beside stock vLLM's lookup and memcpy
 #   test-vllm-units    those of vLLM's unit tests that reach a store, over tenure.compat.mooncake_store
 #   test-vllm          the store connector in real vLLM engines, over every kind of pool
@@ -258,18 +259,25 @@ vllm_with_mooncake() {
   vllm_libraries=$cuda_stand_in:$site/nvidia/cu13/lib
 }
 
-# run_vllm_sessions RUNNER LOGS [NAME...]: sessions whose names contain one of the arguments, or all of them, with the tests' models.
-run_vllm_sessions() {
-  local runner=$1 logs=$2 models=$python_cache/vllm-models
-  shift 2
-  vllm_with_mooncake
+# The tests' models, in $vllm_models.
+vllm_test_models() {
+  local models=$python_cache/vllm-models
   if ! cmp -s "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"; then
     rm -rf "$models"
     "$vllm_python" "$root/tests/e2e/vllm/tiny_models.py" "$models" llama gemma3 qwen3next >"$python_cache/vllm-models.log" 2>&1 ||
       die "the test models cannot be made: $(tail -n 2 "$python_cache/vllm-models.log")"
     cp "$root/tests/e2e/vllm/tiny_models.py" "$models/made-by.py"
   fi
-  LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$models PYTHONPATH=$root/tests/e2e TENURE_MYPY=$python_cache/tools/bin/mypy \
+  vllm_models=$models
+}
+
+# run_vllm_sessions RUNNER LOGS [NAME...]: sessions whose names contain one of the arguments, or all of them, with the tests' models.
+run_vllm_sessions() {
+  local runner=$1 logs=$2
+  shift 2
+  vllm_with_mooncake
+  vllm_test_models
+  LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$vllm_models PYTHONPATH=$root/tests/e2e TENURE_MYPY=$python_cache/tools/bin/mypy \
     TENURE_PROGRAM=$build/release/bin/tenure "$vllm_python" "$runner" "$logs" "$@"
 }
 
@@ -283,5 +291,16 @@ run_bench_lookup() {
     timeout --foreground --kill-after=30 360 "$vllm_python" "$root/tools/bench_lookup.py" --work "$build/bench-lookup"
   local rc=$?
   ((rc != 124)) || die "bench-lookup: not done after 360 s; stopped"
+  return $rc
+}
+
+# Bounded to 5 minutes after the builds, likewise.
+run_bench_first_token() {
+  vllm_with_mooncake
+  vllm_test_models
+  PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$vllm_models \
+    timeout --foreground --kill-after=30 300 "$vllm_python" "$root/tools/bench_pd.py" --work "$build/bench-pd"
+  local rc=$?
+  ((rc != 124)) || die "bench-pd: the engines were not done after 300 s; stopped"
   return $rc
 }

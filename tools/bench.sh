@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# usage: bench.sh BUILD_FOLDER   (called by `./dev bench`)
+# usage: bench.sh BUILD_FOLDER LIMITS   (called by `./dev bench` and `./dev bench-pd` with a table of this folder)
 # TENURE_BENCH_TRACE=FILE also times the replay of a trace; the limits are for the whole conversation trace of the Mooncake paper.
-# Runs the benchmark programs that tools/bench_limits.tsv names and prints each figure beside its limit. The verdict is for
+# Runs the benchmark programs that the table names and prints each figure beside its limit. The verdict is for
 # the reader: no test depends on it, since the figures depend on the machine and on what else runs on it.
 set -uo pipefail
 build=${1:?build folder}
-here=$(cd "$(dirname "$0")" && pwd)
+limits=${2:?table of limits}
 work=$build/bench
 mkdir -p "$work"
 trap 'exit 130' INT
@@ -22,7 +22,7 @@ figures() {
 # run_program PROGRAM: the benchmarks that the table names, into $work/PROGRAM.tsv.
 run_program() {
   local filter
-  filter=$(awk -F'\t' -v program="$1" '$1 == program { print $2 }' "$here/bench_limits.tsv" | paste -sd'|')
+  filter=$(awk -F'\t' -v program="$1" '$1 == program { print $2 }' "$limits" | paste -sd'|')
   echo "running $1" >&2
   "$build/bin/$1" --benchmark_filter="^($filter)(/|$)" --benchmark_format=json --benchmark_min_time=0.5 \
     >"$work/$1.json" 2>"$work/$1.log" </dev/null || { echo "$1 failed: $(tail -n 2 "$work/$1.log")" >&2 && return 1; }
@@ -31,7 +31,7 @@ run_program() {
 
 print_table() {
   awk -F'\t' -v work="$work" '
-    BEGIN { printf "%-54s %12s  %-14s %-8s %s\n", "benchmark", "figure", "unit", "limit", "" }
+    BEGIN { printf "%-68s %12s  %-14s %-8s %s\n", "benchmark", "figure", "unit", "limit", "" }
     /^#/ { next }
     {
       file = work "/" $1 ".tsv"
@@ -39,17 +39,21 @@ print_table() {
       while ((getline line < file) > 0) {
         split(line, part, "\t")
         if (part[1] !~ "^(" $2 ")$") continue
-        if (part[2] == "error") { printf "%-54s %s\n", part[1], "ERROR: " part[3]; found = 1; continue }
+        if (part[2] == "error") {  # Said once, not for each of its figures.
+          if (!said[part[1]]++) printf "%-68s %s\n", part[1], part[3] ~ /^void/ ? part[3] : "ERROR: " part[3]
+          found = 1
+          continue
+        }
         if (part[2] != $3) continue
         found = 1
         value = part[3] * $5
         limit = substr($6, 3) + 0
         verdict = $6 == "-" ? "" : (($6 ~ /^<=/ ? value <= limit : value >= limit) ? "reached" : "MISSED")
-        printf "%-54s %12.1f  %-14s %-8s %s\n", part[1], value, $4, $6, verdict
+        printf "%-68s %12.2f  %-14s %-8s %s\n", part[1], value, $4, $6, verdict
       }
       close(file)
-      if (!found) printf "%-54s %12s  %-14s %-8s %s\n", $2, "none", $4, $6, "NOT MEASURED"
-    }' "$here/bench_limits.tsv"
+      if (!found) printf "%-68s %12s  %-14s %-8s %s\n", $2, "none", $4, $6, "NOT MEASURED"
+    }' "$limits"
 }
 
 # time_replay LABEL LIMIT OPTION...: seconds of one replay of $TENURE_BENCH_TRACE, the whole process.
@@ -60,14 +64,14 @@ time_replay() {
     { echo "replay failed: $(tail -n 1 "$work/replay.log")" >&2 && return 1; }
   awk -v label="$label" -v start="$start" -v end="$EPOCHREALTIME" -v limit="$limit" 'BEGIN {
     value = end - start
-    printf "%-54s %12.2f  %-14s %-8s %s\n", label, value, "s", "<=" limit, value <= limit ? "reached" : "MISSED" }'
+    printf "%-68s %12.2f  %-14s %-8s %s\n", label, value, "s", "<=" limit, value <= limit ? "reached" : "MISSED" }'
 }
 
 status=0
 while IFS= read -r program; do
   rm -f "$work/$program.tsv"
   run_program "$program" || status=1
-done < <(grep -v '^#' "$here/bench_limits.tsv" | cut -f1 | LC_ALL=C sort -u)
+done < <(grep -v '^#' "$limits" | cut -f1 | LC_ALL=C sort -u)
 echo
 print_table
 if [[ -n ${TENURE_BENCH_TRACE:-} ]]; then

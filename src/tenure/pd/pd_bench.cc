@@ -1,54 +1,24 @@
-// What P pays for a message before it acts on it, and for its leases on a step.
+// What P pays for a message's bytes, for its leases on a step, and what renewals cost both sides.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include "tenure/base/check.h"
 #include "tenure/pd/handoff_leases.h"
 #include "tenure/pd/pull.h"
 #include "tenure/pd/renewal.h"
+#include "tenure/pd/sized_pull_testing.h"
 
 namespace tenure::pd {
 namespace {
 
-// 32 requests with 128 blocks each and a layout of 64 regions is about 18 kB.
-std::string PullBytes(int64_t requests, int64_t blocks, int64_t regions) {
-  Pull pull;
-  pull.remote_hostname = "10.0.0.2";
-  pull.remote_port = 15432;
-  pull.remote_tp_size = 1;
-  for (int64_t i = 0; i < requests; ++i) {
-    PullRequest request = {fmt::format("cmpl-{:032}-0", i), fmt::format("xfer-{:036}", i), {{}}};
-    for (int64_t block = 0; block < blocks; ++block) request.blocks[0].push_back(1000 * i + block);
-    pull.requests.push_back(std::move(request));
-  }
-  for (int64_t i = 0; i < regions; ++i) {
-    pull.kv_caches_base_addr.push_back(static_cast<uint64_t>(140'000'000'000'000 + (i << 30)));
-    pull.block_lens.push_back(65'536);
-    pull.kv_block_lens.push_back(65'536);
-    pull.registered_layer_names.push_back(fmt::format("model.layers.{}.self_attn.attn", i));
-    pull.registered_layer_indices.push_back(i);
-    pull.registered_group_indices.push_back(0);
-  }
-  return *EncodePull(pull);
-}
-
-void BM_IsRenewal(benchmark::State& state, const std::string& message) {
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(message.data());
-    benchmark::DoNotOptimize(IsRenewal(message));
-  }
-  state.counters["bytes"] = static_cast<double>(message.size());
-}
-BENCHMARK_CAPTURE(BM_IsRenewal, steady_pull, PullBytes(1, 16, 0));
-BENCHMARK_CAPTURE(BM_IsRenewal, pull_with_layout, PullBytes(1, 16, 64));
-BENCHMARK_CAPTURE(BM_IsRenewal, pull_of_32_requests, PullBytes(32, 128, 64));
-
-void BM_DecodePull(benchmark::State& state, const std::string& message) {
+void BM_DecodePull(benchmark::State& state, const PullSize& size) {
+  const std::string message = EncodePull(MakeSizedPull(size).pull).value();
   for (auto _ : state) benchmark::DoNotOptimize(DecodePull(message));
   state.counters["bytes"] = static_cast<double>(message.size());
 }
-BENCHMARK_CAPTURE(BM_DecodePull, steady_pull, PullBytes(1, 16, 0));
-BENCHMARK_CAPTURE(BM_DecodePull, pull_with_layout, PullBytes(1, 16, 64));
-BENCHMARK_CAPTURE(BM_DecodePull, pull_of_32_requests, PullBytes(32, 128, 64));
+BENCHMARK_CAPTURE(BM_DecodePull, steady_pull, PullSize{});
+BENCHMARK_CAPTURE(BM_DecodePull, pull_with_layout, PullSize{.regions = 64});
+BENCHMARK_CAPTURE(BM_DecodePull, pull_of_32_requests, kPullOf32Requests);
 
 std::vector<std::string> TransferIds(int64_t count) {
   std::vector<std::string> ids;
@@ -57,10 +27,9 @@ std::vector<std::string> TransferIds(int64_t count) {
 }
 
 HandoffLeases Held(const std::vector<std::string>& ids) {
-  auto leases = *HandoffLeases::Create({.lease = absl::Seconds(30)});
+  HandoffLeases leases = HandoffLeases::Create({.lease = absl::Seconds(30)}).value();
   for (const std::string& id : ids) {
-    (void)leases.Announce(id, id).ok();
-    (void)leases.Finish(id, id, {{1}}, MonotonicTime()).ok();
+    TENURE_CHECK(leases.Announce(id, id).ok() && leases.Finish(id, id, {{1}}, MonotonicTime()).ok());
   }
   return leases;
 }
@@ -71,16 +40,63 @@ void BM_ScanNothingDue(benchmark::State& state) {
 }
 BENCHMARK(BM_ScanNothingDue)->Arg(100'000)->Unit(benchmark::kMicrosecond);
 
-void BM_Renew(benchmark::State& state) {
+// After renewals in another order than that of the prefills, so that the deadlines do not rise from entry to entry.
+void BM_ScanRenewed(benchmark::State& state) {
   const std::vector<std::string> ids = TransferIds(state.range(0));
+  HandoffLeases leases = Held(ids);
+  ManualClock clock;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    clock.Advance(absl::Microseconds(200));
+    const size_t place = i * 7919 % ids.size();
+    TENURE_CHECK(leases.Renew(std::span(&ids[place], 1), clock.Now()).ok());
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(leases.Scan(clock.Now()));
+}
+BENCHMARK(BM_ScanRenewed)->Arg(100'000)->Unit(benchmark::kMicrosecond);
+
+// The messages of one round of renewals.
+std::vector<Renewal> RenewalsOf(const std::vector<std::string>& ids) {
+  std::vector<Renewal> renewals;
+  for (size_t first = 0; first < ids.size(); first += kRenewalIdsPerMessage) {
+    const size_t end = std::min(first + kRenewalIdsPerMessage, ids.size());
+    renewals.push_back(
+        {{ids.begin() + static_cast<ptrdiff_t>(first), ids.begin() + static_cast<ptrdiff_t>(end)}, 30.0});
+  }
+  return renewals;
+}
+
+void BM_EncodeRenewals(benchmark::State& state) {
+  const std::vector<Renewal> renewals = RenewalsOf(TransferIds(state.range(0)));
+  for (auto _ : state) {
+    for (const Renewal& renewal : renewals) benchmark::DoNotOptimize(EncodeRenewal(renewal));
+  }
+}
+BENCHMARK(BM_EncodeRenewals)->Arg(10'000)->Unit(benchmark::kMicrosecond);
+
+void BM_DecodeRenewals(benchmark::State& state) {
+  std::vector<std::string> messages;
+  for (const Renewal& renewal : RenewalsOf(TransferIds(state.range(0)))) {
+    messages.push_back(EncodeRenewal(renewal).value());
+  }
+  for (auto _ : state) {
+    for (const std::string& message : messages) benchmark::DoNotOptimize(DecodeRenewal(message));
+  }
+}
+BENCHMARK(BM_DecodeRenewals)->Arg(10'000)->Unit(benchmark::kMicrosecond);
+
+void BM_ApplyRenewals(benchmark::State& state) {
+  const std::vector<std::string> ids = TransferIds(state.range(0));
+  const std::vector<Renewal> renewals = RenewalsOf(ids);
   HandoffLeases leases = Held(ids);
   ManualClock clock;
   for (auto _ : state) {
     clock.Advance(absl::Seconds(5));
-    benchmark::DoNotOptimize(leases.Renew(ids, clock.Now()));
+    for (const Renewal& renewal : renewals) {
+      benchmark::DoNotOptimize(leases.Renew(renewal.transfer_ids, clock.Now()));
+    }
   }
 }
-BENCHMARK(BM_Renew)->Arg(10'000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_ApplyRenewals)->Arg(10'000)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace tenure::pd

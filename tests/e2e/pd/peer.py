@@ -6,16 +6,20 @@
 It steps all the time, as a server does, so orders of several requests overlap. A line in is one JSON object: {"ask": NAME, "prompt":
 [token, ...], "params": kv_transfer_params or null, "sampling": {...}}, {"abort": NAME}, {"zero": true} (overwrites the KV of the
 engine's workers), {"forget": true} (drops the prefix cache), {"state": true}. Lines out: "ready", "answer JSON", "done". Ends with its
-input.
+input. TENURE_PEER_PACE: seconds between two steps while requests are under way, for one who measures.
 """
 
 import json
+import os
 import queue
 import sys
 import threading
 import time
 
 from engine import Engine
+
+IDLE_PACE = 0.005
+PACE = float(os.environ.get("TENURE_PEER_PACE", IDLE_PACE))
 
 
 def sampling_of(order):
@@ -76,8 +80,9 @@ class Peer:
                 "margin": min((step[0] - step[1] for step in steps if len(step) > 1), default=0.0),
                 "cached": output.num_cached_tokens,
                 "finish_reason": completion.finish_reason,
-                "seconds": time.monotonic() - self.began.pop(output.request_id, 0.0),
+                "ended": time.monotonic(),  # The same clock in every process of a host.
             }
+            answer["seconds"] = answer["ended"] - self.began.pop(output.request_id, 0.0)
             say("answer " + json.dumps(answer))
 
 
@@ -106,7 +111,7 @@ def main():
     say("ready")
     while True:
         try:
-            order = orders.get(timeout=0.005)
+            order = orders.get(timeout=PACE if peer.began else IDLE_PACE)
         except queue.Empty:
             peer.step()
             continue
