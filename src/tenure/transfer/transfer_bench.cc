@@ -243,8 +243,8 @@ void BM_UcxBesidePerftest(benchmark::State& state) {
 BENCHMARK(BM_UcxBesidePerftest)
     ->ArgNames({"bytes", "block"})
     ->Args({512 << 20, 1 << 20})
-    ->Args({64 << 20, 64 << 10})
-    ->Args({64 << 20, 4 << 10})
+    ->Args({256 << 20, 64 << 10})
+    ->Args({128 << 20, 4 << 10})
     ->UseManualTime()
     ->Iterations(1);
 
