@@ -2,8 +2,15 @@
 
 import contextlib
 import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+import torch
 
 from engine import Engine
+from processes import HERE, end
 from tenure import KeyAnswer
 
 
@@ -63,6 +70,37 @@ def load_listener(engine: Engine, action):
         yield seen
     finally:
         del side.start_loads
+
+
+def stand_still_once():
+    """An action that stops this whole process at its first call, until somebody continues it."""
+    calls = iter([signal.SIGSTOP])
+    return lambda: os.kill(os.getpid(), next(calls, 0))
+
+
+@contextlib.contextmanager
+def neighbour(engine: Engine, pool, victims=0):
+    """neighbour.py on a pool, ready to push out keys of the last prompt. Yields what waits for and returns how many are gone."""
+    (prefix,) = engine.connector._scheduler._model.lookup_prefixes()[0]
+    size = sum(size for _, _, size in engine.worker._worker.memory.pieces[0][0])
+    hashes = [value.hex() for value in last_hashes(engine)]
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "neighbour.py"), pool, prefix, str(size), str(victims), str(os.getpid()), *hashes],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0,
+    )
+
+    def after(word):
+        """What it writes behind a word; a pool's client may write lines of its own before."""
+        for line in process.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word)
+        raise AssertionError(f"the neighbour ended before it wrote {word!r}")
+
+    try:
+        after("ready")
+        yield lambda: int(after("gone "))
+    finally:
+        end(process)
 
 
 @contextlib.contextmanager

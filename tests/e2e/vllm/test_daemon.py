@@ -3,19 +3,14 @@
 llama in float32, where also a cold run is an oracle.
 """
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 
 import pytest
 
 from engine import Engine, prompt, require_same
-from faults import last_hashes, load_listener, pool_of, store_keys, watch_hashes
-from processes import HERE, Daemon, EngineProcess, end
+from faults import load_listener, neighbour, pool_of, stand_still_once, store_keys, watch_hashes
+from processes import Daemon, EngineProcess
+from slow_store import outlast_a_slow_get
 from waiting import until
 
 LENGTH, HIT = 300, 288
@@ -146,10 +141,10 @@ def test_a_tenth_of_the_keys_evicted_between_lookup_and_load(engine, daemon):
     assert len(keys) == LONG // 32
     engine.forget_local()
     before = {name: engine.counter(name) for name in ("load_orders_failed", "load_keys_absent")}
-    with neighbour(engine, daemon, len(keys) // 10) as other:
+    with neighbour(engine, daemon.socket, len(keys) // 10) as evicted_keys:
         with load_listener(engine, stand_still_once()):
             answer = engine.ask(tokens)
-        evicted = int(other.stdout.readline())
+        evicted = evicted_keys()
     assert 0.08 <= evicted / len(keys) <= 0.12
     require_same(answer, cold)
     assert engine.counter("load_orders_failed") == before["load_orders_failed"] + 1
@@ -158,53 +153,11 @@ def test_a_tenth_of_the_keys_evicted_between_lookup_and_load(engine, daemon):
     pool.clear()
 
 
-def stand_still_once():
-    """An action that stops this whole process at its first call, until somebody continues it."""
-    calls = iter([signal.SIGSTOP])
-    return lambda: os.kill(os.getpid(), next(calls, 0))
-
-
-@contextlib.contextmanager
-def neighbour(engine, daemon, victims):
-    """neighbour.py, ready to push out so many of the last prompt's keys."""
-    (prefix,) = engine.connector._scheduler._model.lookup_prefixes()[0]
-    size = sum(size for _, _, size in engine.worker._worker.memory.pieces[0][0])
-    hashes = [value.hex() for value in last_hashes(engine)]
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "neighbour.py"), daemon.socket, prefix, str(size), str(victims), str(os.getpid()), *hashes],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0,
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        end(process)
-
-
 def test_a_get_that_takes_a_minute_holds_nobody_past_its_deadline(engine, daemon):
     """The daemon stands still from a lookup's answer on: that load is given up after 5 s, and later requests are misses."""
     prompts = [prompt(LENGTH, seed=80 + index) for index in range(4)]
     cold = engine.ask(*prompts)
-    engine.forget_local()
-    before = engine.counter("load_orders_failed")
-    stopped = []
-
-    def stop():
-        if not stopped:
-            stopped.append(time.monotonic())
-            daemon.process.send_signal(signal.SIGSTOP)
-
-    try:
-        with load_listener(engine, stop):
-            for answer, reference in zip(engine.ask(*prompts), cold):
-                require_same(answer, reference)
-        assert stopped and engine.counter("load_orders_failed") > before
-        for seconds, seed in ((15, 90), (30, 91), (45, 92), (60, 93)):
-            until(lambda end=stopped[0] + seconds: time.monotonic() >= end, "the clock stands still", 120)
-            engine.ask(prompt(LENGTH, seed=seed))
-            require_same(store_hit(engine, prompts[0]), cold[0])
-    finally:
-        daemon.process.send_signal(signal.SIGCONT)
+    outlast_a_slow_get(engine, daemon.process, prompts, cold)
     until_connected(engine)
     engine.settle_leases()
     for _ in range(2):  # What the minute's calls still do has no effect on what is served.
