@@ -159,9 +159,9 @@ class ModelStore:
         self.state_groups = frozenset(index for index, spec in enumerate(specs) if spec.kind == "state")
         self.retention: int | None = kv_cache_config.prefix_cache_retention_interval
         self.events = bool(vllm_config.kv_events_config and vllm_config.kv_events_config.enable_kv_cache_events)
-        # vLLM has no way to recompute a failed synchronous load of several groups (it would end the engine).
         # vLLM cuts what a load is to bring to whole blocks, since it computes the end of a hit anew.
         self.loads_whole_blocks = any(group.kv_cache_spec.prefix_replay_tokens > 0 for group in kv_cache_config.kv_cache_groups)
+        # vLLM has no way to recompute a failed synchronous load of several groups (it would end the engine).
         self.load_async = options.load_async or len(kv_cache_config.kv_cache_groups) > 1
         kv_heads = vllm_config.model_config.get_total_num_kv_heads()
         self.replicas = [_replicas(group.kv_cache_spec, ranks, kv_heads) for group in groups]

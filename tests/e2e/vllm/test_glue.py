@@ -11,7 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 import configurations
 from tenure import Error, KeyAnswer
-from tenure.vllm import pools, store_connector, store_scheduler
+from tenure.vllm import pools, store_connector, store_scheduler, store_worker
 from tenure.vllm.events import PENDING_MAX, EventQuorum
 from tenure.vllm.messages import TenureWorkerMetadata
 from tenure.vllm.options import StoreOptions
@@ -28,6 +28,7 @@ class Core:
 
     def __init__(self, offer=0, refusal=""):
         self.calls = []
+        self.options = {}
         self._offer = offer
         self._refusal = refusal
 
@@ -54,9 +55,9 @@ class Core:
 
 @pytest.fixture
 def make_side(monkeypatch):
-    """A SchedulerSide over a Core, with two workers and blocks of 16 tokens."""
+    """A SchedulerSide over a Core, with two workers and blocks of 16 tokens. The core's arguments by name are its `options`."""
 
-    def make(core, *, load_async=True, loads_whole_blocks=False):
+    def make(core, *, load_async=True, loads_whole_blocks=False, options=StoreOptions()):
         model = types.SimpleNamespace(
             config=None, group_ids=(0,), replicas=[1], block_size=16, load_async=load_async, loads_whole_blocks=loads_whole_blocks,
             events=False,
@@ -65,12 +66,12 @@ def make_side(monkeypatch):
         pool = types.SimpleNamespace(pool=types.SimpleNamespace(name="embedded", open_namespace=lambda prefix: prefix), close=lambda: None)
         monkeypatch.setattr(store_scheduler, "ModelStore", lambda *arguments: model)
         monkeypatch.setattr(store_scheduler, "open_scheduler_pool", lambda *arguments: pool)
-        monkeypatch.setattr(store_scheduler, "StoreScheduler", lambda *arguments, **options: core)
+        monkeypatch.setattr(store_scheduler, "StoreScheduler", lambda *arguments, **given: vars(core).update(options=given) or core)
         parallel = types.SimpleNamespace(
             world_size=2, tensor_parallel_size=2, pipeline_parallel_size=1, prefill_context_parallel_size=1, decode_context_parallel_size=1
         )
         config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_role="kv_both"), kv_events_config=None, parallel_config=parallel)
-        return SchedulerSide(config, None, StoreOptions())
+        return SchedulerSide(config, None, options)
 
     return make
 
@@ -296,6 +297,56 @@ def test_engines_in_one_process_end_each_their_own_pool():
     second.close()
     with pytest.raises(Error, match="no worker of this engine"):
         open_scheduler_pool(engine_config("uni"), options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("search", "exhaustive"), ("lease", "all"), ("lease_ttl", 3.5), ("lookup_deadline", 0.25), ("enable_lookup", False), ("save_decode_cache", True)],
+)
+def test_options_of_lookups_and_saves_reach_the_scheduler(make_side, option, value):
+    usual, changed = Core(), Core()
+    make_side(usual)
+    make_side(changed, options=StoreOptions.from_mapping({option: value}))
+    assert {name: given for name, given in changed.options.items() if usual.options[name] != given} == {option: value}
+
+
+def test_options_of_loads_reach_the_worker(monkeypatch):
+    made = []
+    model = types.SimpleNamespace(
+        layout=types.SimpleNamespace(kind="plain"), config=None, group_ids=(0,), replicas=[1], ranks=types.SimpleNamespace(tp_rank=0), retention=0,
+        events=False, worker_prefixes=lambda: [["m@"]],
+    )
+    pool = types.SimpleNamespace(pool=types.SimpleNamespace(open_namespace=lambda prefix: prefix))
+    monkeypatch.setattr(store_worker, "ModelStore", lambda *arguments: model)
+    monkeypatch.setattr(store_worker, "Parallelism", types.SimpleNamespace(of_worker=lambda config: None))
+    monkeypatch.setattr(store_worker, "open_worker_pool", lambda *arguments: pool)
+    monkeypatch.setattr(store_worker, "kv_memory", lambda *arguments: types.SimpleNamespace(pieces=[], regions=[], device=("cpu", 0)))
+    monkeypatch.setattr(store_worker, "StoreWorker", lambda *arguments, **given: made.append(given))
+    for options in ({}, {"load_deadline": 7.5, "load_threads": 3}):
+        worker = store_worker.WorkerSide(configurations.engine(), configurations.groups(configurations.full()), StoreOptions.from_mapping(options))
+        worker.register_kv_caches({"layer.0": None})
+    assert {name: given for name, given in made[1].items() if made[0][name] != given} == {"load_deadline": 7.5, "load_threads": 3}
+
+
+def test_options_of_pools_reach_them(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(pools, "EmbeddedPool", lambda *given, **named: asked.append((given, named)) or types.SimpleNamespace(share=lambda: None))
+    monkeypatch.setattr(pools, "DaemonPool", lambda *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(pools, "MooncakePool", lambda config, **named: asked.append(((), named)))
+    config = tmp_path / "mooncake.json"
+    config.write_text('{"master_server_address": "127.0.0.1:1"}')
+    monkeypatch.setenv("MOONCAKE_CONFIG_PATH", str(config))
+    for options in (
+        {"embedded_memory": "128MiB", "pool_mode": "independent"},
+        {"pool": "unix:/run/pool.sock", "call_deadline": 3.5},
+        {"pool": "mooncake", "call_deadline": 3.5, "load_deadline": 7.5, "lease_ttl": 1.5},
+    ):
+        open_worker_pool(engine_config("uni"), StoreOptions.from_mapping(options))
+    assert asked == [
+        ((128 << 20,), {"mode": "independent"}),
+        (("/run/pool.sock",), {"call_deadline": 3.5}),
+        ((), {"call_timeout": 3.5, "transfer_timeout": 7.5, "lease_ttl": 1.5}),
+    ]
 
 
 def test_a_preferred_segment_reaches_mooncake(monkeypatch, tmp_path):
