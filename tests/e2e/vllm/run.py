@@ -24,7 +24,7 @@ SESSIONS = {
     "sharded": ["test_sharded.py"],
     "tokens-qwen3next": ["test_tokens.py", "--model", "qwen3next"],
     "partial-tails": ["test_partial_tails.py"],
-    "tokens-gemma3": ["test_tokens.py", "--model", "gemma3"],
+    "tokens-gemma3": ["test_tokens.py", "--model", "gemma3", "--pool", "daemon"],
     "tokens-llama": ["test_tokens.py", "--model", "llama"],
     "tokens-llama-sync": ["test_tokens.py", "--model", "llama", "--load", "sync"],
     "multi-connector": ["test_multi_connector.py"],

@@ -1,4 +1,4 @@
-"""Right tokens from the store: one engine, one model, one way of loading, many cases. The embedded pool, in one process.
+"""Right tokens from the store: one engine, one model, one way of loading, many cases. The embedded pool, or a daemon's.
 
 A hit from the store is compared with vLLM's own local prefix hit of the same length in the same engine: only that runs the
 same kernels over the same number of tokens (a cold run does not).
@@ -11,14 +11,30 @@ import pytest
 import tenure
 from engine import Engine, prompt, require_same
 from faults import flip_bytes_in_pool, load_listener, pool_of, store_keys, watch_hashes, zeroed_loads
+from processes import Daemon
 
 # Prompt length, what a hit of it covers, and the tokens of another prompt's beginning that has no boundary of its own.
 LENGTHS = {"llama": (300, 288), "gemma3": (300, 288), "qwen3next": (3000, 2304)}
 
 
+MEMORY = "128MiB"
+
+
 @pytest.fixture(scope="session")
-def engine(model, load):
-    started = Engine(model, {"pool": "embedded", "embedded_memory": "128MiB", "load_async": load == "async"})
+def daemon(pool_kind, tmp_path_factory):
+    """None where the pool is embedded."""
+    if pool_kind == "embedded":
+        yield None
+        return
+    started = Daemon(tmp_path_factory.mktemp("daemon"), MEMORY)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def engine(model, load, daemon):
+    place = {"pool": "embedded", "embedded_memory": MEMORY} if daemon is None else {"pool": f"unix:{daemon.socket}"}
+    started = Engine(model, {**place, "lookup_deadline": 60.0, "load_async": load == "async"})  # A busy machine is no fault to find here.
     watch_hashes(started)
     yield started
     started.close()
@@ -133,11 +149,14 @@ def test_keys_gone_between_lookup_and_load(engine, lengths, share):
     assert store_hit(engine, tokens).tokens == reference.tokens
 
 
-def test_a_flipped_byte_is_never_served(engine, lengths):
+def test_a_flipped_byte_is_never_served(engine, daemon, lengths):
     length, _ = lengths
     tokens = prompt(length, seed=60)
     reference = local_hit(engine, tokens)
-    assert flip_bytes_in_pool(engine) > 0
+    if daemon is None:
+        assert flip_bytes_in_pool(engine) > 0
+    else:
+        daemon.flip_bytes()
     engine.forget_local()
     before = engine.counter("load_orders_failed")
     answer = engine.ask(tokens)
