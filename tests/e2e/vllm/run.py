@@ -29,10 +29,9 @@ SESSIONS = {
     "tokens-llama-sync": ["test_tokens.py", "--model", "llama", "--load", "sync"],
     "multi-connector": ["test_multi_connector.py"],
     "requests": ["test_requests.py"],
-    "glue": ["test_glue.py"],
     "processes": ["test_processes.py"],
     "refusals": ["test_refusals.py", "test_types.py"],
-    "layouts": ["test_layouts.py", "test_sharing.py"],
+    "without-engine": ["test_glue.py", "test_layouts.py", "test_sharing.py"],
 }
 
 
