@@ -244,11 +244,11 @@ bool StoreScheduler::IsUsableState(const BoundaryPut& put) const {
 
 void StoreScheduler::BoundaryState(const std::string& id, const BoundaryPut& put) {
   const auto found = requests_.find(id);
-  if (!saves_prefill() || found == requests_.end() || !found->second.allocated || !found->second.tracker) return;
-  if (MayBeWrong()) return;
-  // Past the end of the prefill every other group stops, so that nothing could be resumed there.
+  if (found == requests_.end() || !found->second.allocated || !found->second.tracker) return;
+  if (MayBeWrong() || !IsUsableState(put)) return;
   const Tokens prefill_end = found->second.tracker->prefill_end();
-  if (put.tokens > prefill_end || !IsUsableState(put)) return;
+  // A state alone resumes nothing: what is saved of the other groups decides.
+  if (put.tokens > prefill_end ? !options_.save_decode_cache : !saves_prefill()) return;
   const auto [at, added] = pending_of_.emplace(id, pending_.size());
   if (added) {
     Pending pending;

@@ -467,6 +467,28 @@ TEST(StoreSchedulerTest, StatesRideTheSaveOrGoAlone) {
   EXPECT_EQ(step.pins.at(0).blocks, Blocks{23});
 }
 
+// vllm#56972: without them a model with states finds nothing of what it has generated.
+TEST(StoreSchedulerTest, StatesOfDecodedTokensAreSavedWhereTheTokensAre) {
+  const kv::GroupIndex state(1);
+  for (const bool save_decode_cache : {false, true}) {
+    for (const EngineRole role : {EngineRole::kBoth, EngineRole::kConsumer}) {
+      StoreSchedulerOptions options = Options(role);
+      options.save_decode_cache = save_decode_cache;
+      Glue glue(Hybrid(), 8, options);
+      ASSERT_TRUE(glue.Allocated("a", {}, 0).ok());
+      glue.New("a", 40, 0, 40);
+      glue.Finish({{1, 2, 3}, {0, 22, 23}});
+      glue.Running("a", 48, 40, 8);
+      glue.core().BoundaryState("a", {state, 23, Tokens(48)});
+      const StoreScheduler::Step step = glue.Finish({{1, 2, 3}, {0, 22, 23}});
+      ASSERT_EQ(step.plan.saves.size(), save_decode_cache ? 1u : 0u);
+      if (!save_decode_cache) continue;
+      EXPECT_EQ(step.plan.saves[0].length, Tokens(48));
+      EXPECT_THAT(step.plan.saves[0].boundary_puts, ElementsAre(BoundaryPut{state, 23, Tokens(48)}));
+    }
+  }
+}
+
 TEST(StoreSchedulerTest, UselessStatesAreDropped) {
   Glue glue(Hybrid(), 8);
   const kv::GroupIndex state(1);
