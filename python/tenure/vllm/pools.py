@@ -2,16 +2,21 @@
 
 embedded: this engine's own memory. Where scheduler and worker are one process the pool is an object that both hold; otherwise
 the worker of rank 0 hosts the daemon's core on a socket in a folder of mode 0700, named by the engine's instance and removed
-with it, and the other processes connect, for up to pool_wait; after that all is a miss to them. unix:PATH: this machine's daemon. mooncake: a cluster (MOONCAKE_CONFIG_PATH).
+with it (or, when it was killed, by the next one), and the other processes connect, for up to pool_wait; after that all is a miss to them.
+unix:PATH: this machine's daemon. mooncake: a cluster (MOONCAKE_CONFIG_PATH).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
+import glob
 import hashlib
 import logging
 import os
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("vllm.tenure")  # Under vLLM's logger, so that its handlers and levels apply.
 _RETRY_SECONDS = 0.05
 _NOBODYS_POOL = "64MiB"  # The smallest; holds what a process saves that found nobody to share with.
+_STALE_SECONDS = 60.0  # A folder made or taken over since may be one whose engine is starting.
 
 _lock = threading.Lock()
 _in_process: dict[str, EmbeddedPool] = {}  # By engine instance.
@@ -87,6 +93,7 @@ def open_worker_pool(vllm_config: VllmConfig, options: StoreOptions) -> EnginePo
             _in_process[instance] = pool
         return EnginePool(pool.share(), instance=instance, shared=pool)
     folder = _folder(instance)
+    _remove_stale_folders()
     _make_private(folder)
     path = _socket(folder)
     host = DaemonHost(path, options.embedded_bytes, mode=options.pool_mode)
@@ -137,8 +144,23 @@ def _instance(vllm_config: VllmConfig, options: StoreOptions) -> str:
 
 def _folder(instance: str) -> str:
     # A socket's path has at most 107 bytes, and an engine id is the user's.
-    digest = hashlib.sha256(instance.encode()).hexdigest()[:16]
-    return os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"tenure-engine-{os.getuid()}-{digest}")
+    return _folder_prefix() + hashlib.sha256(instance.encode()).hexdigest()[:16]
+
+
+def _folder_prefix() -> str:
+    return os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"tenure-engine-{os.getuid()}-")
+
+
+def _remove_stale_folders() -> None:
+    """Removes what killed engines of this user left: vLLM's server kills its workers when it is asked to end, so they cannot do it."""
+    for folder in glob.glob(glob.escape(_folder_prefix()) + "*"):
+        with contextlib.suppress(OSError):  # Another user's, or an engine's that ends right now.
+            state = os.lstat(folder)
+            if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or time.time() - state.st_mtime < _STALE_SECONDS:
+                continue
+            with open(_socket(folder) + ".lock", "rb") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError when a living engine holds it.
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _socket(folder: str) -> str:
@@ -153,6 +175,7 @@ def _make_private(folder: str) -> None:
         if not os.path.isdir(folder) or os.path.islink(folder) or state.st_uid != os.getuid():
             raise Error(f"{folder} is not a folder of this user; remove it, or set XDG_RUNTIME_DIR") from None
         os.chmod(folder, 0o700)
+        os.utime(folder)
 
 
 def _connect(path: str, options: StoreOptions) -> Pool:

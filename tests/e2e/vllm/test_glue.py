@@ -236,6 +236,22 @@ def test_a_second_engine_of_the_same_id_is_refused_and_the_first_goes_on(monkeyp
     open_worker_pool(engine_config("mp"), options).close()  # And the id is free again.
 
 
+def test_folders_of_killed_engines_go_with_the_next_start(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    options = StoreOptions(embedded_memory="128MiB")
+    living = open_worker_pool(engine_config("mp", "living"), options)
+    (of_living,) = tmp_path.iterdir()
+    killed, starting = (tmp_path / of_living.name.replace(of_living.name[-4:], end) for end in ("dead", "born"))
+    for folder in (killed, starting):
+        folder.mkdir()
+        (folder / "pool.sock.lock").touch()
+    for folder in (killed, of_living):
+        os.utime(folder, (0, 0))
+    open_worker_pool(engine_config("mp", "next"), options).close()
+    assert sorted(tmp_path.iterdir()) == sorted([of_living, starting])
+    living.close()
+
+
 def test_a_process_that_finds_no_host_in_time_misses(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
