@@ -122,6 +122,22 @@ class Engine:
         """Waits until the store leases nothing for this engine; leases end in the background. In process only."""
         until(lambda: not self.connector._scheduler._pool.pool.stats()["held_leased_objects"], "leases are still held", seconds)
 
+    @contextlib.contextmanager
+    def heard_events(self):
+        """A list to which the connector's KV events are added until the end of the block. In process only."""
+        connector, heard = self.connector, []
+
+        def take():
+            taken = list(type(connector).take_events(connector))
+            heard.extend(taken)
+            return taken
+
+        connector.take_events = take
+        try:
+            yield heard
+        finally:
+            del connector.take_events
+
     def metrics(self):
         """Every metric's value by (name, labels) as text."""
         return {(metric.name, str(sorted(metric.labels.items()))): getattr(metric, "value", None) for metric in self.llm.get_metrics()}

@@ -12,7 +12,9 @@ def engine():
         {"kv_connector": "TenureStoreConnector", "kv_role": "kv_both",
          "kv_connector_extra_config": {"pool": "embedded", "embedded_memory": "128MiB", "cache_prefix": "second"}},
     ]
-    started = Engine("llama", {"connectors": children}, connector="MultiConnector")
+    started = Engine(
+        "llama", {"connectors": children}, connector="MultiConnector", kv_events_config={"enable_kv_cache_events": True, "publisher": "null"}
+    )
     yield started
     started.close()
 
@@ -36,3 +38,14 @@ def test_the_child_that_is_not_chosen_holds_no_lease(engine):
     engine.settle()
     for child in engine.connector._connectors:
         assert child._scheduler._pool.pool.stats()["held_leased_objects"] == 0
+
+
+def test_events_of_every_child_come_through(engine):
+    """MultiConnector forwards no events of workers, so ours travel in the metadata of their reports."""
+    tokens = prompt(300, seed=3)
+    with engine.heard_events() as events:
+        engine.ask(tokens)
+        engine.ask(prompt(40, seed=4))  # One more step, which brings the last reports.
+    blocks = [tokens[at : at + 32] for at in range(0, 288, 32)]
+    told = [list(event.token_ids) for event in events if event.medium == "cpu" and list(event.token_ids) in blocks]
+    assert sorted(told) == sorted(blocks * len(engine.connector._connectors))

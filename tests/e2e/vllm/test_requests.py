@@ -118,21 +118,9 @@ def test_what_was_generated_is_found_again(engine):
 
 def test_stored_blocks_are_told_as_events(engine):
     tokens = prompt(LONG, seed=40)
-    events = []
-    connector = engine.connector
-    take = type(connector).take_events
-
-    def listen():
-        taken = list(take(connector))
-        events.extend(taken)
-        return taken
-
-    connector.take_events = listen
-    try:
+    with engine.heard_events() as events:
         engine.ask(tokens)
         engine.ask(prompt(40, seed=41))  # One more step, which brings the last reports.
-    finally:
-        del connector.take_events
     stored = [event for event in events if event.medium == "cpu"]
     told = [list(event.token_ids) for event in stored if event.token_ids]
     assert [tokens[at : at + 32] for at in range(0, LONG - LONG % 32, 32)] == told[: LONG // 32]
