@@ -24,4 +24,6 @@ for model in llama gemma3 qwen3next; do
   "$python" -m pytest -q -x -p no:cacheprovider test_tokens.py --model "$model"
 done
 "$python" -m pytest -q -x -p no:cacheprovider test_partial_tails.py
-"$python" -m pytest -q -x -p no:cacheprovider test_daemon.py
+ranks=()
+"$python" -c 'import torch, sys; sys.exit(torch.cuda.device_count() > 1)' && ranks=(-k 'not two_ranks')  # Each takes a GPU of its own.
+"$python" -m pytest -q -x -p no:cacheprovider test_daemon.py "${ranks[@]}"

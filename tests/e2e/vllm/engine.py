@@ -48,6 +48,7 @@ class Engine:
 
     def __init__(self, model, options=None, *, policy="recompute", role="kv_both", connector="TenureStoreConnector", module=None, in_process=True, **arguments):
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
+        import torch
         from vllm import LLM
 
         settings = dict(
@@ -62,6 +63,8 @@ class Engine:
         )
         if model != "qwen3next":
             settings["block_size"] = 32
+        if torch.cuda.is_available():  # tools/gpu_check.sh; two engines share a device.
+            settings.update(kv_cache_memory_bytes=1 << 30, gpu_memory_utilization=0.2)
         if in_process:
             settings["distributed_executor_backend"] = "uni"
         if options is not None:

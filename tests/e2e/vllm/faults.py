@@ -114,7 +114,7 @@ def zeroed_loads(engine: Engine):
         for request in requests:
             for block in scheduler._loading.get(request, ()):
                 for base, stride, size in side.memory.pieces[0][0]:
-                    ctypes.memset(base + block * stride, 0, size)
+                    _bytes_of_engine(side.memory, base + block * stride, size).zero_()
                     seen.count += 1
 
     def end():
@@ -134,6 +134,21 @@ def zeroed_loads(engine: Engine):
         del side.finished_loads, side.start_loads
 
 
+class _DeviceBytes:
+    """Bytes on a GPU, as torch takes them from others."""
+
+    def __init__(self, address, size):
+        self.__cuda_array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
+def _bytes_of_engine(memory, address, size):
+    """A tensor over so many bytes of the engine's KV cache."""
+    kind, index = memory.device
+    if kind == "cpu":
+        return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+    return torch.as_tensor(_DeviceBytes(address, size), device=f"{kind}:{index}")
+
+
 def flip_bytes_in_pool(engine: Engine):
     """Flips the first byte of each object of the last prompt in the embedded pool of this process. Returns how many.
 
@@ -142,7 +157,9 @@ def flip_bytes_in_pool(engine: Engine):
     memory = engine.worker._worker.memory
     storages = [range(base, base + size) for base, size in memory.regions]
     heads = [
-        ctypes.string_at(base + block * stride, 64) for block in cached_blocks(engine) for base, stride, _ in memory.pieces[0][0][:1]
+        bytes(_bytes_of_engine(memory, base + block * stride, 64).tolist())
+        for block in cached_blocks(engine)
+        for base, stride, _ in memory.pieces[0][0][:1]
     ]
     flipped = 0
     for low, high in _anonymous_mappings(64 << 20):
