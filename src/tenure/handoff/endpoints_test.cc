@@ -377,6 +377,16 @@ TEST_F(RenewalTest, AHungSchedulerHoldsNothingForLong) {
   EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
 }
 
+TEST_F(RenewalTest, ARequestAfterALongIdleTimeIsRenewed) {
+  const auto p = StartPrefill({.lease = kLease});
+  const auto sender = StartSender();
+  clock_.Advance(kLease * 20);
+  p->PrefillAndWait("a", {1}, 1);
+  ASSERT_TRUE(sender->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
+  for (int round = 0; round < 12; ++round) ASSERT_TRUE(PassRound(*p)) << round;
+  EXPECT_THAT(p->endpoint().TakeFinished(), IsEmpty());
+}
+
 TEST_F(RenewalTest, AnIdleSchedulerIsNotAHungOne) {
   const auto p = StartPrefill({.lease = kLease});
   const auto sender = StartSender();

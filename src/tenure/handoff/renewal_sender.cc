@@ -50,6 +50,7 @@ absl::Status RenewalSender::Track(std::string_view request_id, std::string_view 
   MutexLock lock(mutex_);
   TENURE_RETURN_IF_ERROR(schedule_.Track(request_id, transfer_id, engine_id, clock_.Now() + remaining));
   renewer_.Locate(engine_id, bootstrap_address);
+  schedule_.Stepped(clock_.Now());
   return absl::OkStatus();
 }
 

@@ -38,7 +38,8 @@ class RenewalSender {
 
   // All of these: any thread, never block.
 
-  // Until Stop, `remaining` or the engine's refusal. Errors: those of RenewalSchedule::Track.
+  // Until Stop, `remaining` or the engine's refusal. Counts as a step, since an engine that had no request took none.
+  // Errors: those of RenewalSchedule::Track.
   absl::Status Track(std::string_view request_id, std::string_view transfer_id, std::string_view engine_id,
                      std::string_view bootstrap_address, absl::Duration remaining);
   void Stop(std::string_view request_id);

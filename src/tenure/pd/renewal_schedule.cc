@@ -78,6 +78,7 @@ RenewalSchedule::Round RenewalSchedule::TakeRound(MonotonicTime now) {
     round.given_up.push_back(tracked->first);
     tracked = tracked_.erase(tracked);
   }
+  if (tracked_.empty()) return round;  // An engine without requests takes no step, and hangs no more than it works.
   if (!idle_ && now - last_step_ >= options_.renew_without_step.value_or(options_.lease * 10)) {
     round.fell_silent = !std::exchange(silent_, true);
     return round;

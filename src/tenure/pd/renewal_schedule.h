@@ -37,7 +37,7 @@ class RenewalSchedule {
   struct Round {
     std::vector<Batch> batches;         // By engine.
     std::vector<std::string> given_up;  // Requests past their deadline; no longer tracked.
-    bool fell_silent = false;  // The scheduler hangs: renewals stop with this round. Once until it steps again.
+    bool fell_silent = false;           // The scheduler hangs on requests: renewals stop. Once until it steps again.
   };
 
   // InvalidArgument: durations that are not finite and above 0.

@@ -135,6 +135,14 @@ TEST_F(RenewalScheduleTest, IdleSchedulerKeepsRenewing) {
   EXPECT_TRUE(schedule_.TakeRound(now()).fell_silent) << "a step ends the idleness";
 }
 
+TEST_F(RenewalScheduleTest, SchedulerWithoutRequestsIsNotSaidToHang) {
+  clock_.Advance(absl::Seconds(10'000));
+  EXPECT_FALSE(schedule_.TakeRound(now()).fell_silent);
+  Track("r", "x");
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_TRUE(schedule_.TakeRound(now()).fell_silent) << "it has one, and does not step";
+}
+
 TEST_F(RenewalScheduleTest, OptionsAndIdsThatCannotWorkAreRefused) {
   for (const absl::Duration bad : {absl::ZeroDuration(), -absl::Seconds(1), absl::InfiniteDuration()}) {
     EXPECT_TRUE(absl::IsInvalidArgument(RenewalSchedule::Create({.lease = bad}, now()).status()));
