@@ -209,6 +209,7 @@ vllm_environment() {
 
 run_test_vllm_units() {
   need "${python_packages[@]}" "${mooncake_packages[@]}"
+  take_turn vllm "$python_cache"
   vllm_environment || die "vLLM cannot be installed: $(tail -n 2 "$python_cache/vllm-pip.log")"
   install_raw vllm || exit 1
   local tests=$python_cache/vllm-src/vllm-0.32.0 log=$build/vllm-units.log start=$SECONDS results=$build/vllm-units-results.xml
@@ -244,6 +245,7 @@ vllm_units_can_fail() {
 # $vllm_libraries.
 vllm_with_mooncake() {
   need "${python_packages[@]}" "${mooncake_packages[@]}"
+  take_turn vllm "$python_cache"  # Another run would exchange the package under running engines.
   vllm_environment || die "vLLM cannot be installed: $(tail -n 2 "$python_cache/vllm-pip.log")"
   local venv=$python_cache/vllm site
   if [[ ! -d $(echo "$venv"/lib/python3*/site-packages)/mooncake ]]; then
@@ -277,8 +279,9 @@ run_vllm_sessions() {
   shift 2
   vllm_with_mooncake
   vllm_test_models
+  # In place of this process, so that who ends `dev` ends the runner, which ends its engines.
   LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$vllm_models PYTHONPATH=$root/tests/e2e TENURE_MYPY=$python_cache/tools/bin/mypy \
-    TENURE_PROGRAM=$build/release/bin/tenure "$vllm_python" "$runner" "$logs" "$@"
+    TENURE_PROGRAM=$build/release/bin/tenure exec "$vllm_python" "$runner" "$logs" "$@"
 }
 
 run_test_vllm() { run_vllm_sessions "$root/tests/e2e/vllm/run.py" "$build/test-vllm" "$@"; }
