@@ -32,7 +32,8 @@ class Peer:
     the rest goes to vllm.LLM."""
 
     def __init__(self, model, role, options, environment=None, transfer=None, **arguments):
-        self.engine_id = f"{role}-{uuid.uuid4().hex[:8]}"
+        self._made_of = dict(model=model, role=role, options=options, environment=environment, transfer=transfer, **arguments)
+        self.engine_id = (transfer or {}).get("engine_id") or f"{role}-{uuid.uuid4().hex[:8]}"
         self.lines = []  # All that it wrote.
         self._answers = queue.Queue()
         self._waiting = {}
@@ -78,11 +79,17 @@ class Peer:
     def finish(self, name):
         """The answer of a request that was begun."""
         while name not in self._waiting:
-            line = self._next()
-            if line.startswith("answer "):
-                answer = json.loads(line[len("answer ") :])
-                self._waiting[answer.get("name")] = answer
+            self._keep(self._next())
         return self._waiting.pop(name)
+
+    def _keep(self, line):
+        if line.startswith("answer "):
+            answer = json.loads(line[len("answer ") :])
+            self._waiting[answer.get("name")] = answer
+
+    def _wait_done(self):
+        while not (line := self._next()).startswith("done"):
+            self._keep(line)
 
     def ask(self, prompt, params=None, **sampling):
         """The answer of one request."""
@@ -101,25 +108,44 @@ class Peer:
     def zero(self):
         """Overwrites all KV of the engine; for an engine without requests under way."""
         self.order(zero=True)
-        assert self._next().startswith("done")
+        self._wait_done()
 
     def abort(self, name):
         """Ends a request without an answer."""
         self.order(abort=name)
-        while not self._next().startswith("done"):
-            pass
+        self._wait_done()
+
+    def hang(self, whether=True):
+        """Its main thread steps no more, or again. It still takes requests."""
+        self.order(hang=whether)
+        self._wait_done()
+
+    def count_lines(self, text):
+        """How many lines with `text` it has written."""
+        return sum(text in line for line in self.lines)
 
     def wrote(self, text):
         """Whether it has written a line with `text`."""
-        return any(text in line for line in self.lines)
+        return self.count_lines(text) > 0
 
     def wait_idle(self, free_blocks, seconds=30):
         """Waits until it holds no request and all of its blocks are free."""
-        until(lambda: self.state() == {"free_blocks": free_blocks, "requests": 0}, lambda: f"{self.state()}, {free_blocks} free expected", seconds)
+
+        def idle():
+            state = self.state()
+            return state["free_blocks"] == free_blocks and state["requests"] == 0
+
+        until(idle, lambda: f"{self.state()}, {free_blocks} free expected", seconds)
 
     def kill(self):
         """Ends it as a power failure would."""
         end(self.process, 9)
+
+    def started_again(self):
+        """Another one of the same settings and the same engine id, ready, after this one has ended."""
+        again = Peer(**{**self._made_of, "transfer": {**(self._made_of["transfer"] or {}), "engine_id": self.engine_id}})
+        again.bootstrap = self.bootstrap
+        return again.wait_ready()
 
     def stop(self):
         """Lets it end by itself, then makes sure of it."""
@@ -154,8 +180,9 @@ class Pair:
         self.blocks = [peer.state()["free_blocks"] for peer in (self.prefill, self.decode)]
 
     def _bound(self, environment, index, arguments):
-        """Each engine on a core of its own; tensor ranks share both."""
-        if (arguments or {}).get("tensor_parallel_size", 1) > 1:
+        """Each engine on a core of its own; ranks share both."""
+        ranks = [(arguments or {}).get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline")]
+        if ranks != [1, 1]:
             return {**environment, "VLLM_CPU_OMP_THREADS_BIND": "|".join(str(core) for core in self._cores[:2])}
         return {**environment, "VLLM_CPU_OMP_THREADS_BIND": str(self._cores[index % len(self._cores)])}
 
@@ -173,14 +200,24 @@ class Pair:
         return to_prefill, to_decode
 
     def ask(self, prompt, *, between=None, **sampling):
-        """P's and D's answers to one prompt; `between` is called when P has finished and D does not know of it yet."""
+        """P's and D's answers to one prompt; `between` is called when P has finished, and D renews but does not step yet."""
         to_prefill, to_decode = self.params()
         if between is not None:
+            self.decode.hang()
+            request = self.decode.begin(prompt, to_decode, **sampling)
             first = self.prefill.ask(prompt, to_prefill, max_tokens=1)
             between()
-            return first, self.decode.ask(prompt, to_decode, **sampling)
+            self.decode.hang(False)
+            return first, self.decode.finish(request)
         prefill, decode = self.prefill.begin(prompt, to_prefill, max_tokens=1), self.decode.begin(prompt, to_decode, **sampling)
         return self.prefill.finish(prefill), self.decode.finish(decode)
+
+    def ask_for_zeroes(self, tokens):
+        """D's tokens when all KV that it gets of P is zero. No engine remembers the prompt afterwards."""
+        _, answer = self.ask(tokens, between=self.prefill.zero)
+        self.wait_idle()
+        assert self.prefill.forget() and self.decode.forget()
+        return answer["tokens"]
 
     def turned(self):
         """The same engines with their parts exchanged."""

@@ -5,8 +5,9 @@
 
 It steps all the time, as a server does, so orders of several requests overlap. A line in is one JSON object: {"ask": NAME, "prompt":
 [token, ...], "params": kv_transfer_params or null, "sampling": {...}}, {"abort": NAME}, {"zero": true} (overwrites the KV of the
-engine's workers), {"forget": true} (drops the prefix cache), {"state": true}. Lines out: "ready", "answer JSON", "done". Ends with its
-input. TENURE_PEER_PACE: seconds between two steps while requests are under way, for one who measures.
+engine's workers), {"forget": true} (drops the prefix cache), {"state": true}, {"hang": true or false} (whether its main thread only
+takes orders and steps no more). Lines out: "ready", "answer JSON", "done". Ends with its input. TENURE_PEER_PACE: seconds between two
+steps while requests are under way, for one who measures.
 """
 
 import json
@@ -17,6 +18,7 @@ import threading
 import time
 
 from engine import Engine
+from overwrite import overwrite_kv
 
 IDLE_PACE = 0.005
 PACE = float(os.environ.get("TENURE_PEER_PACE", IDLE_PACE))
@@ -32,16 +34,6 @@ def sampling_of(order):
     return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **parameters)
 
 
-def overwrite_kv(worker):
-    """Zeroes all KV, in every worker's process."""
-    import ctypes
-
-    from vllm.distributed.kv_transfer import get_kv_transfer_group
-
-    for address, size in get_kv_transfer_group()._worker.memory.storages:
-        ctypes.memset(address, 0, size)
-
-
 class Peer:
     """The engine and its requests."""
 
@@ -49,6 +41,7 @@ class Peer:
         self.engine = engine
         self.llm = engine.llm.llm_engine
         self.began = {}
+        self.hangs = False
 
     def carry_out(self, order):
         if "ask" in order:
@@ -58,6 +51,9 @@ class Peer:
             self.llm.abort_request([order["abort"]])
             self.began.pop(order["abort"], None)
             say("done")
+        elif "hang" in order:
+            self.hangs = order["hang"]
+            say("done")
         elif "zero" in order:
             self.engine.llm.collective_rpc(overwrite_kv)
             say("done")
@@ -65,10 +61,13 @@ class Peer:
             # Refused while blocks are held.
             say("answer " + json.dumps({"forgotten": bool(self.engine.llm.reset_prefix_cache())}))
         else:
-            scheduler = self.engine.scheduler
-            say("answer " + json.dumps({"free_blocks": self.engine.free_blocks(), "requests": len(scheduler.requests)}))
+            preemptions = sum(value for (name, _), value in self.engine.metrics().items() if name == "vllm:num_preemptions")
+            requests = len(self.engine.scheduler.requests)
+            say("answer " + json.dumps({"free_blocks": self.engine.free_blocks(), "requests": requests, "preemptions": preemptions}))
 
     def step(self):
+        if self.hangs:
+            return
         for output in self.llm.step():
             if not output.finished:
                 continue
@@ -77,6 +76,7 @@ class Peer:
             answer = {
                 "name": output.request_id,
                 "tokens": list(completion.token_ids),
+                "outputs": len(output.outputs),
                 "margin": min((step[0] - step[1] for step in steps if len(step) > 1), default=0.0),
                 "cached": output.num_cached_tokens,
                 "finish_reason": completion.finish_reason,

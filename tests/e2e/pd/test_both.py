@@ -22,6 +22,11 @@ def test_each_engine_computes_for_the_other(pair):
     pair.wait_idle()
 
 
+def test_zeroed_kv_gives_other_tokens(pair):
+    tokens = prompt(300, seed=5)
+    assert pair.ask_for_zeroes(tokens) != pair.prefill.ask(tokens)["tokens"]
+
+
 def test_one_transfer_id_both_ways_is_two_transfers(pair):
     directions = pair, pair.turned()
     prompts = [prompt(310, seed=10), prompt(320, seed=11)]

@@ -54,10 +54,7 @@ def test_a_part_of_the_prompt_that_d_has_is_not_pulled(model, pair):
 
 def test_other_kv_gives_other_tokens(model, pair):
     (tokens, expected), *_ = prompts(model, pair, seed=3)
-    _, answer = pair.ask(tokens, between=pair.prefill.zero)
-    pair.prefill.forget()
-    assert answer["tokens"] != expected
-    pair.wait_idle()
+    assert pair.ask_for_zeroes(tokens) != expected
 
 
 def test_many_requests_at_once(model, pair):
