@@ -72,13 +72,13 @@ class Server:
         end(self.process, number)
 
 
-def engine_server(model, role, options, port, core, environment):
-    """vLLM's server over a tiny model, listening on loopback."""
-    transfer = {"kv_connector": "TenurePDConnector", "kv_role": role, "kv_load_failure_policy": "recompute", "kv_connector_extra_config": options}
+def engine_server(model, role, options, port, core, environment, *, policy="recompute", arguments=()):
+    """vLLM's server over a tiny model, listening on loopback. `arguments`: more of its command line, where the last of two counts."""
+    transfer = {"kv_connector": "TenurePDConnector", "kv_role": role, "kv_load_failure_policy": policy, "kv_connector_extra_config": options}
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", os.path.join(MODELS, model), "--served-model-name", model,
         "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-model-len", "8192",
-        "--max-num-seqs", "8", "--kv-transfer-config", json.dumps(transfer),
+        "--max-num-seqs", "8", "--kv-transfer-config", json.dumps(transfer), *arguments,
     ]
     return Server(command, f"http://127.0.0.1:{port}", {**environment, "VLLM_CPU_OMP_THREADS_BIND": str(core)})
 
