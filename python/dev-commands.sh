@@ -10,6 +10,7 @@
 #   test-vllm-units    those of vLLM's unit tests that reach a store, over tenure.compat.mooncake_store
 #   test-vllm          the store connector in real vLLM engines, over every kind of pool
 #   test-pd            the P/D connector between real vLLM engines
+#   pd-cases           the two published cases of handoff leases on real engines, with a plot
 
 python_packages=(g++ cmake ninja-build ccache pkg-config python3 python3-dev python3-venv libabsl-dev libfmt-dev libspdlog-dev
   libssl-dev libxxhash-dev libcpp-httplib-dev libzmq3-dev libucx-dev nlohmann-json3-dev)
@@ -306,4 +307,13 @@ run_bench_first_token() {
   local rc=$?
   ((rc != 124)) || die "bench-pd: the engines were not done after 300 s; stopped"
   return $rc
+}
+
+# Bounded by itself to 15 minutes after the builds; idle cores need five.
+run_pd_cases() {
+  vllm_with_mooncake
+  vllm_test_models
+  python_venv plot matplotlib || exit 1
+  PYTHONDONTWRITEBYTECODE=1 TENURE_TEST_MODELS=$vllm_models LD_LIBRARY_PATH=$vllm_libraries \
+    "$vllm_python" "$root/tools/pd_cases" "$@" --work "$build/pd-cases" --plot-python "$python_cache/plot/bin/python"
 }

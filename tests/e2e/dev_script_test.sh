@@ -29,6 +29,7 @@ expect() {
 expect 'no command' 2 'usage: ./dev COMMAND' "$scratch/tree/dev"
 expect 'an unknown command' 2 "unknown command 'tset'" "$scratch/tree/dev" tset
 expect 'an argument too many' 2 'usage: ./dev COMMAND' "$scratch/tree/dev" demo now
+expect 'a case that there is not' 2 "pd-cases takes a, b, a run as a-lease, or nothing for all, not 'c'" "$scratch/tree/dev" pd-cases c
 expect 'help' 0 'bench-peers' "$scratch/tree/dev" help
 
 # All is installed but the fmt and JSON packages.
