@@ -1,12 +1,10 @@
 #include "bindings/call_lane.h"
 
-#include <unistd.h>
-
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <utility>
 
+#include "bindings/left_behind.h"
 #include "tenure/base/clock.h"
 #include "tenure/base/log.h"
 #include "tenure/base/look_again.h"
@@ -24,25 +22,6 @@ struct Waiting {
   bool abandoned = false;
   absl::Status status;
 };
-
-thread_local bool is_lane = false;
-std::terminate_handler previous_handler = nullptr;
-
-// Python before 3.14 ends a thread that asks for the interpreter's lock while the interpreter goes away, by unwinding
-// it; in a destructor of Mooncake's that ends the process. A thread that was left behind waits for that end instead.
-[[noreturn]] void WaitForTheEnd() {
-  while (is_lane) pause();
-  if (previous_handler != nullptr) previous_handler();
-  std::abort();
-}
-
-void KeepQuietAtTheEnd() {
-  static const bool installed = [] {
-    previous_handler = std::set_terminate(&WaitForTheEnd);
-    return true;
-  }();
-  static_cast<void>(installed);
-}
 
 }  // namespace
 
@@ -82,7 +61,7 @@ void CallLane::StopOnce() {
     thread_.join();
   } else {
     LogWarning("{}: a call still blocks at the end of the pool; its thread is left behind", shared_->name);
-    KeepQuietAtTheEnd();
+    LeaveMarkedThreads();
     thread_.detach();
   }
 }
@@ -124,7 +103,7 @@ bool CallLane::IsStuck() const {
 }
 
 void CallLane::Serve(const std::shared_ptr<Shared>& shared) {
-  is_lane = true;
+  MarkLeavable();
   const MonotonicClock clock;
   std::unique_lock lock(shared->mutex);
   while (true) {

@@ -14,11 +14,13 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/left_behind.h"
 #include "bindings/list_hash_source.h"
 #include "bindings/lookup_options.h"
 #include "bindings/pool_handle.h"
 #include "bindings/process_mark.h"
 #include "tenure/base/clock.h"
+#include "tenure/base/log.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
 #include "tenure/engine/store_scheduler.h"
@@ -43,35 +45,44 @@ std::span<const int32_t> IdsFrom(const TokenIds& ids) { return ids ? std::span(*
 // A StoreScheduler with what it borrows.
 class Scheduler {
  public:
-  Scheduler(const kv::CacheConfig& config, std::shared_ptr<store::Pool> pool, connector::GroupNamespaces namespaces,
+  Scheduler(const kv::CacheConfig& config, BackgroundPool pool, connector::GroupNamespaces namespaces,
             const engine::StoreSchedulerOptions& options)
       : pool_(std::move(pool)),
-        core_(ValueOrThrow(StoreScheduler::Create(config, *pool_, std::move(namespaces), options, clock_))) {}
+        core_(ValueOrThrow(StoreScheduler::Create(config, *pool_.pool, std::move(namespaces), options, *clock_))) {}
 
+  // What threads still use is left to them.
   ~Scheduler() {
-    if (!made_in_.is_forked()) return;
+    if (!made_in_.is_forked() && !left_behind_) return;
     static_cast<void>(core_.release());
-    static_cast<void>(new std::shared_ptr<store::Pool>(std::move(pool_)));
+    static_cast<void>(clock_.release());
+    static_cast<void>(new std::shared_ptr<store::Pool>(std::move(pool_.pool)));
   }
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
   StoreScheduler& core() { return *core_; }
 
-  // Ends the threads, then lets go of the pool. Any thread; without the interpreter's lock, which a search may want.
+  // Ends the threads, then lets go of the pool. Those in a call that does not end are waited for no longer than the
+  // pool says, once. Any thread; without the interpreter's lock, which a search may want.
   void Close() {
     if (made_in_.is_forked()) return;
     MutexLock lock(closing_);
-    core_->Close();
-    pool_.reset();
+    if (core_->Close(left_behind_ ? absl::ZeroDuration() : pool_.patience)) {
+      left_behind_ = false;
+      pool_.pool.reset();
+    } else if (!std::exchange(left_behind_, true)) {
+      LogWarning("a lookup still blocks in the pool at the end of its scheduler; its thread is left behind");
+      LeaveMarkedThreads();
+    }
   }
 
  private:
   const ProcessMark made_in_;
-  MonotonicClock clock_;
-  std::shared_ptr<store::Pool> pool_;
+  std::unique_ptr<MonotonicClock> clock_ = std::make_unique<MonotonicClock>();
+  BackgroundPool pool_;
   std::unique_ptr<StoreScheduler> core_;
   Mutex closing_;
+  bool left_behind_ = false;  // Guarded by closing_, but for the destructor.
 };
 
 // Those that live, under the interpreter's lock. A thread that wants that lock while the interpreter goes away would
@@ -152,8 +163,8 @@ void Init(SchedulerHandle* self, const kv::CacheConfig& config, const PoolHandle
   CheckRange("lookup_threads", lookup_threads, 1, engine::BackgroundLookups::kThreadsMax);
   options.lookups.threads = lookup_threads;
   options.lookups.search_inline = inline_lookup;
-  new (self) SchedulerHandle(
-      std::make_shared<Scheduler>(config, pool.Open(), NamespaceIdsFrom(*pool.state(), namespaces), options));
+  new (self) SchedulerHandle(std::make_shared<Scheduler>(config, pool.OpenInBackground(),
+                                                         NamespaceIdsFrom(*pool.state(), namespaces), options));
 }
 
 std::optional<int64_t> MatchedTokens(SchedulerHandle& self, const std::string& request, const nb::list& hashes,
@@ -355,7 +366,7 @@ void BindEngineScheduler(nb::module_& module) {
       .def("close", &SchedulerHandle::Close,
            "Ends lookups and leases and lets go of the pool; nothing is offered after it. Waits for a call of the pool "
            "under\n"
-           "way. Idempotent.");
+           "way, 2 s for one of Mooncake, whose thread is left behind then. Idempotent.");
 }
 
 }  // namespace tenure::python

@@ -7,7 +7,8 @@
 namespace tenure::python {
 
 // Takes the lock. Where the interpreter is going away, Python before 3.14 ends the thread by unwinding it instead; a
-// frame that must not be unwound turns that into std::terminate, which a lane answers by waiting (call_lane.cc).
+// frame that must not be unwound turns that into std::terminate, which threads of ours answer by waiting
+// (left_behind.h).
 class LockHeld {
  public:
   LockHeld() noexcept : state_(PyGILState_Ensure()) {}

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "bindings/bind.h"
+#include "bindings/blocking_mooncake.h"
+#include "bindings/call_lane.h"
 #include "bindings/errors.h"
 #include "bindings/lock_guard.h"
 #include "bindings/mooncake_client.h"
@@ -23,6 +25,11 @@ class MooncakeHandle : public PoolHandle {
  public:
   explicit MooncakeHandle(std::shared_ptr<MooncakePool> pool) : PoolHandle(pool), pool_(std::move(pool)) {}
   ~MooncakeHandle() override { Close(); }
+
+  BackgroundPool OpenInBackground() const override {
+    Open();
+    return {std::make_shared<BlockingMooncake>(pool_), absl::FromChrono(CallLane::kStopGrace)};
+  }
 
   void Close() {
     const LockReleased unlocked;

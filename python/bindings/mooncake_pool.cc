@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "bindings/left_behind.h"
 #include "bindings/lock_guard.h"
 #include "tenure/base/status.h"
 #include "tenure/kv/key_format.h"
@@ -235,10 +236,14 @@ absl::StatusOr<MooncakeKeys> MooncakePool::KeysOf(std::span<const store::ObjectK
   return texts;
 }
 
-absl::StatusOr<MooncakePool::Codes> MooncakePool::Ask(
-    absl::StatusOr<Codes> (MooncakeClient::*question)(const MooncakeKeys&), std::span<const store::ObjectKey> keys) {
+absl::StatusOr<MooncakePool::Codes> MooncakePool::Ask(Question question, std::span<const store::ObjectKey> keys,
+                                                      Thread thread) {
   TENURE_ASSIGN_OR_RETURN(std::shared_ptr<MooncakeClient> client, Client());
   TENURE_ASSIGN_OR_RETURN(MooncakeKeys texts, KeysOf(keys));
+  if (thread == Thread::kCallers) {
+    MarkLeavable();
+    return ((*client).*question)(texts);
+  }
   auto codes = std::make_shared<Codes>();
   TENURE_RETURN_IF_ERROR(questions_.Run(
       options_.call_timeout, [client = std::move(client), texts = std::move(texts), question, codes]() -> absl::Status {
@@ -249,10 +254,19 @@ absl::StatusOr<MooncakePool::Codes> MooncakePool::Ask(
 }
 
 absl::Status MooncakePool::Probe(std::span<const store::ObjectKey> keys, std::span<KeyAnswer> answers) {
+  return ProbeOn(Thread::kLane, keys, answers);
+}
+
+absl::Status MooncakePool::ProbeBlocking(std::span<const store::ObjectKey> keys, std::span<KeyAnswer> answers) {
+  return ProbeOn(Thread::kCallers, keys, answers);
+}
+
+absl::Status MooncakePool::ProbeOn(Thread thread, std::span<const store::ObjectKey> keys,
+                                   std::span<KeyAnswer> answers) {
   TENURE_RETURN_IF_ERROR(CheckBatch(keys.size(), answers.size()));
   std::fill(answers.begin(), answers.end(), KeyAnswer::kUnavailable);
   if (keys.empty()) return absl::OkStatus();
-  TENURE_ASSIGN_OR_RETURN(const Codes codes, Ask(&MooncakeClient::Probe, keys));
+  TENURE_ASSIGN_OR_RETURN(const Codes codes, Ask(&MooncakeClient::Probe, keys, thread));
   for (size_t i = 0; i < keys.size(); ++i) answers[i] = AnswerOf(codes[i], 1);
   counters_.probed += static_cast<int64_t>(keys.size());
   counters_.probe_hits += std::count(answers.begin(), answers.end(), KeyAnswer::kPresent);
@@ -261,6 +275,16 @@ absl::Status MooncakePool::Probe(std::span<const store::ObjectKey> keys, std::sp
 
 absl::StatusOr<store::Lease> MooncakePool::AcquireLease(std::span<const store::ObjectKey> keys, absl::Duration ttl,
                                                         std::span<KeyAnswer> answers) {
+  return AcquireLeaseOn(Thread::kLane, keys, ttl, answers);
+}
+
+absl::StatusOr<store::Lease> MooncakePool::AcquireLeaseBlocking(std::span<const store::ObjectKey> keys,
+                                                                absl::Duration ttl, std::span<KeyAnswer> answers) {
+  return AcquireLeaseOn(Thread::kCallers, keys, ttl, answers);
+}
+
+absl::StatusOr<store::Lease> MooncakePool::AcquireLeaseOn(Thread thread, std::span<const store::ObjectKey> keys,
+                                                          absl::Duration ttl, std::span<KeyAnswer> answers) {
   TENURE_RETURN_IF_ERROR(CheckBatch(keys.size(), answers.size()));
   if (ttl <= absl::ZeroDuration() || ttl > kLeaseTtlMax) {
     return InvalidArgument("ttl is {} s; use more than 0 and at most {} s", absl::ToDoubleSeconds(ttl),
@@ -270,7 +294,7 @@ absl::StatusOr<store::Lease> MooncakePool::AcquireLease(std::span<const store::O
   // The master counts from a later instant, so this deadline is never too late.
   const MonotonicTime deadline = clock_.Now() + std::min(ttl, options_.lease_ttl);
   if (keys.empty()) return store::Lease(this, {}, deadline);
-  TENURE_ASSIGN_OR_RETURN(const Codes codes, Ask(&MooncakeClient::Exists, keys));
+  TENURE_ASSIGN_OR_RETURN(const Codes codes, Ask(&MooncakeClient::Exists, keys, thread));
   std::vector<store::EntryRef> entries;
   for (size_t i = 0; i < keys.size(); ++i) {
     answers[i] = AnswerOf(codes[i], 1);
@@ -391,7 +415,7 @@ absl::Status MooncakePool::Remove(std::span<const store::ObjectKey> keys, std::s
   TENURE_RETURN_IF_ERROR(CheckBatch(keys.size(), answers.size()));
   std::fill(answers.begin(), answers.end(), KeyAnswer::kUnavailable);
   if (keys.empty()) return absl::OkStatus();
-  TENURE_ASSIGN_OR_RETURN(const Codes codes, Ask(&MooncakeClient::Remove, keys));
+  TENURE_ASSIGN_OR_RETURN(const Codes codes, Ask(&MooncakeClient::Remove, keys, Thread::kLane));
   for (size_t i = 0; i < keys.size(); ++i) answers[i] = AnswerOf(codes[i] == 0 ? 1 : codes[i], 1);
   counters_.removed += std::count(answers.begin(), answers.end(), KeyAnswer::kPresent);
   return absl::OkStatus();

@@ -1,9 +1,10 @@
 // A Mooncake store as a pool: the contract of store/pool.h with its declared differences, keys byte for byte as stock
 // connectors write them.
 //
-// Every call answers within its timeout: Mooncake is called on two threads of the pool's own (questions, and copies),
-// and what comes late is dropped. Bytes go through staging buffers, so a late copy touches no memory of a caller. Host
-// memory only. Thread-safe; call without the interpreter's lock. Behaviour of Mooncake: mooncake_store spec §1 to §3.
+// Every call but the two Blocking ones answers within its timeout: Mooncake is called on two threads of the pool's own
+// (questions, and copies), and what comes late is dropped. Bytes go through staging buffers, so a late copy touches no
+// memory of a caller. Host memory only. Thread-safe; call without the interpreter's lock. Behaviour of Mooncake:
+// mooncake_store spec §1 to §3.
 #pragma once
 
 #include <atomic>
@@ -65,6 +66,11 @@ class MooncakePool final : public store::Pool {
   absl::Status Get(std::span<const store::GetObject> objects, std::span<store::KeyAnswer> answers) override;
   absl::Status Remove(std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers) override;
   absl::StatusOr<int64_t> Clear(std::optional<store::NamespaceId> name_space) override;
+  // The same in the calling thread, for as long as Mooncake takes. End does not wait for them: the last of them closes
+  // the store. For threads that may be left behind (left_behind.h), which they mark.
+  absl::Status ProbeBlocking(std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers);
+  absl::StatusOr<store::Lease> AcquireLeaseBlocking(std::span<const store::ObjectKey> keys, absl::Duration ttl,
+                                                    std::span<store::KeyAnswer> answers);
   // What this client did; what the store holds, only its master knows.
   store::PoolStats Stats() const override;
 
@@ -74,6 +80,8 @@ class MooncakePool final : public store::Pool {
     std::atomic<int64_t> gets{0}, get_misses{0}, removed{0}, refused_full{0};
   };
   using Codes = std::vector<int64_t>;
+  using Question = absl::StatusOr<Codes> (MooncakeClient::*)(const MooncakeKeys&);
+  enum class Thread : uint8_t { kLane, kCallers };
 
   MooncakePool(std::shared_ptr<MooncakeClient> client, std::shared_ptr<StagingBuffers> staging,
                const MooncakePoolOptions& options);
@@ -82,9 +90,11 @@ class MooncakePool final : public store::Pool {
   // Unavailable after End.
   absl::StatusOr<std::shared_ptr<MooncakeClient>> Client() const;
   absl::StatusOr<MooncakeKeys> KeysOf(std::span<const store::ObjectKey> keys) const;
-  // Asks `question` (a method of the client) about the keys, on the lane of questions.
-  absl::StatusOr<Codes> Ask(absl::StatusOr<Codes> (MooncakeClient::*question)(const MooncakeKeys&),
-                            std::span<const store::ObjectKey> keys);
+  // Asks `question` about the keys, on the lane of questions or in the calling thread.
+  absl::StatusOr<Codes> Ask(Question question, std::span<const store::ObjectKey> keys, Thread thread);
+  absl::Status ProbeOn(Thread thread, std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers);
+  absl::StatusOr<store::Lease> AcquireLeaseOn(Thread thread, std::span<const store::ObjectKey> keys, absl::Duration ttl,
+                                              std::span<store::KeyAnswer> answers);
   // Objects [begin, end) fit a staging buffer together; end > begin.
   template <typename Object>
   size_t PartEnd(std::span<const Object> objects, size_t begin) const;

@@ -35,6 +35,12 @@ class PoolState {
   std::shared_ptr<store::Pool> pool_ ABSL_GUARDED_BY(mutex_);
 };
 
+// A pool for threads of the caller's own, whose calls may block for as long as they do.
+struct BackgroundPool {
+  std::shared_ptr<store::Pool> pool;
+  absl::Duration patience = absl::InfiniteDuration();  // How long the end of those threads is to be waited for.
+};
+
 // What the Python classes of pools are; subclasses add how one is made.
 class PoolHandle {
  public:
@@ -46,6 +52,8 @@ class PoolHandle {
   const std::shared_ptr<PoolState>& state() const { return state_; }
   // The pool, or the exception that says it is closed.
   std::shared_ptr<store::Pool> Open() const;
+  // The same pool. Where its calls have no end, threads that still run after `patience` are left behind with it.
+  virtual BackgroundPool OpenInBackground() const { return {Open()}; }
 
  private:
   std::shared_ptr<PoolState> state_;

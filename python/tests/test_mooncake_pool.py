@@ -16,6 +16,7 @@ from conftest import make_hash, make_hashes
 
 import tenure
 from tenure import KeyAnswer, PutAnswer
+from tenure._native import StoreScheduler
 from tenure.mooncake import parse_size
 
 CALL_TIMEOUT = 0.3
@@ -532,3 +533,89 @@ def test_key_texts_of_any_prefix_are_whole(mooncake):
         assert pool.put([key], [b"a"]) == [PutAnswer.STORED]
         assert list(store.objects)[-1] == prefix + make_hash(1).hex() == tenure.key_text(prefix, make_hash(1))
     pool.close()
+
+
+def make_scheduler(pool, hashes, **options):
+    """The scheduler's side of a connector over `pool`, in which every hash is."""
+    rules = tenure.CacheConfig([tenure.GroupSpec("full", 16)], hash_block_size=16, scheduler_block_size=16)
+    name_space = pool.open_namespace("m@")
+    pool.put([(name_space, value) for value in hashes], [b"x"] * len(hashes))
+    return StoreScheduler(rules, pool, [[name_space]], **{"role": "kv_both", "world_size": 1} | options)
+
+
+def ask(core, request, hashes):
+    """The answer to a new request's lookup, asked for until it comes."""
+    while (found := core.matched_tokens(request, hashes, 16 * len(hashes) + 1, 0)) is None:
+        time.sleep(0.001)
+    return found
+
+
+def test_background_lookups_call_in_their_own_thread(fake):
+    pool, store = fake
+    hashes = make_hashes(8)
+    core = make_scheduler(pool, hashes, lookup_deadline=60.0)
+    threads = set()
+    for name in ("batch_probe_key", "batch_is_exist"):
+        call = getattr(store, name)
+        setattr(store, name, lambda keys, call=call: (threads.add(threading.get_native_id()), call(keys))[1])
+    assert ask(core, "a", hashes) == 128 and len(store.leased) == 8
+    lookup_threads = set(threads)
+    threads.clear()
+    pool.probe(keys_of(pool, 1))
+    assert len(lookup_threads) == 1 and lookup_threads.isdisjoint(threads), "a lookup waited for the pool's lane"
+    core.close()
+
+
+def test_lookup_that_blocks_is_a_miss_within_its_deadline_and_stops_nobody_else(fake):
+    pool, store = fake
+    hashes = make_hashes(8)
+    core = make_scheduler(pool, hashes, lookup_deadline=0.2)
+    probe = store.batch_probe_key
+    blocking = threading.Event()
+    store.batch_probe_key = lambda keys: blocking.set() or probe(keys)
+    store.blocked.clear()
+    assert core.matched_tokens("a", hashes, 129, 0) is None
+    assert blocking.wait(30)
+    store.batch_probe_key = probe
+    assert [ask(core, request, hashes) for request in ("a", "b", "c")] == [0, 0, 0]
+    counters = core.counters()
+    assert counters["lookup_misses_deadline_total"] == 3 and counters["lookup_hits_total"] == 0
+    assert store.calls.count("exist") == 0
+    store.blocked.set()
+    for request in range(1000):  # The thread comes back when the late call ends; an ask before that may still be a miss.
+        if ask(core, f"d{request}", hashes) == 128:
+            break
+    else:
+        pytest.fail("lookups are not served after a late call")
+    core.close()
+
+
+def test_close_leaves_a_lookup_that_blocks_behind_and_the_store_is_closed_after_it(mooncake):
+    pool, store = make_pool()
+    hashes = make_hashes(8)
+    core = make_scheduler(pool, hashes, lookup_deadline=0.05)
+    ended = threading.Event()
+    close = store.close
+    store.close = lambda: (close(), ended.set())
+    store.blocked.clear()
+    assert ask(core, "a", hashes) == 0
+    core.close()
+    pool.close()
+    assert ask(core, "b", hashes) == 0 and not store.closed
+    del core, pool
+    store.blocked.set()
+    assert ended.wait(30) and store.closed
+
+
+def test_process_ends_cleanly_while_a_lookup_still_blocks(tmp_path):
+    for end in ("", "core.close()\npool.close()\n", "store.blocked.set()\n", "del core, pool\nstore.blocked.set()\n"):
+        done = run_program(
+            tmp_path,
+            "from test_mooncake_pool import ask, make_scheduler\n"
+            "from conftest import make_hashes\n"
+            "hashes = make_hashes(8)\n"
+            "core = make_scheduler(pool, hashes, lookup_deadline=0.05)\n"
+            "store.blocked.clear()\n"
+            "print(ask(core, 'a', hashes), flush=True)\n" + end + "sys.exit(7)\n",
+        )
+        assert (done.returncode, done.stdout) == (7, "0\n"), done.stderr

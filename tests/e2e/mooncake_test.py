@@ -23,6 +23,7 @@ from mooncake_processes import LEASE_SECONDS, MIB, Master, Owner, end, free_port
 
 import tenure  # noqa: E402
 from tenure import KeyAnswer, PutAnswer  # noqa: E402
+from tenure._native import StoreScheduler  # noqa: E402
 from tenure.compat import mooncake_store as compat  # noqa: E402
 
 PRESENT, ABSENT = KeyAnswer.PRESENT, KeyAnswer.ABSENT
@@ -422,6 +423,44 @@ def test_stopped_master_is_misses_in_time(tmp_path):
                     break
             except tenure.PoolUnavailable:
                 assert time.monotonic() < deadline
+    master.stop()
+
+
+def test_background_lookups_over_a_stopped_master_are_misses_in_time(tmp_path):
+    """Their thread waits in Mooncake; who asks does not, nor does the end."""
+    master = Master(tmp_path)
+    owner = Owner(master, 64 * MIB)
+    rules = tenure.CacheConfig([tenure.GroupSpec("full", 16)], hash_block_size=16, scheduler_block_size=16)
+    # A client that is left open must not bring memory to a later master.
+    with mooncake_pool(master, mode="standalone-store", global_segment_size=0) as pool:
+        name_space = fresh_namespace(pool)
+        hashes = [hash_of(number) for number in range(10)]
+        put_all(pool, [(name_space, value) for value in hashes])
+        core = StoreScheduler(rules, pool, [[name_space]], role="kv_both", world_size=1, lookup_deadline=1.0)
+        requests = (f"request-{number}" for number in itertools.count())
+
+        def ask():
+            request, start = next(requests), time.monotonic()
+            while (found := core.matched_tokens(request, hashes, 161, 0)) is None:
+                time.sleep(0.001)
+            assert time.monotonic() - start < 1.0 + SLACK
+            return found
+
+        assert ask() == 160
+        os.kill(master.process.pid, signal.SIGSTOP)
+        assert [ask(), ask()] == [0, 0]
+        os.kill(master.process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 40
+        while ask() != 160:
+            assert time.monotonic() < deadline, "lookups are not served after the master has come back"
+        os.kill(master.process.pid, signal.SIGSTOP)
+        assert ask() == 0
+        start = time.monotonic()
+        core.close()
+        assert time.monotonic() - start < 2 + SLACK
+    assert time.monotonic() - start < 10, "close does not wait for a stopped master"
+    os.kill(master.process.pid, signal.SIGCONT)
+    owner.stop()
     master.stop()
 
 

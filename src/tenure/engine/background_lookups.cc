@@ -36,6 +36,10 @@ absl::StatusOr<std::unique_ptr<BackgroundLookups>> BackgroundLookups::Create(con
   TENURE_RETURN_IF_ERROR(Validate(options));
   std::unique_ptr<BackgroundLookups> lookups(new BackgroundLookups(config, pool, options, clock));
   TENURE_RETURN_IF_ERROR(lookups->MakeSearchers(namespaces));
+  {
+    MutexLock lock(lookups->mutex_);
+    lookups->serving_ = options.threads;
+  }
   for (int thread = 0; thread < options.threads; ++thread) {
     Searcher& searcher = *lookups->searchers_[static_cast<size_t>(thread)];
     lookups->threads_.emplace_back([self = lookups.get(), &searcher] { self->Serve(searcher); });
@@ -139,6 +143,8 @@ void BackgroundLookups::Serve(Searcher& searcher) {
       work_.WaitFor(mutex_, next - clock_.Now());
     }
   }
+  --serving_;
+  answered_.SignalAll();
 }
 
 bool BackgroundLookups::RunPending() {
@@ -197,19 +203,31 @@ bool BackgroundLookups::RunRenewal(Searcher& searcher) {
   return true;
 }
 
-void BackgroundLookups::Stop() {
+bool BackgroundLookups::Stop(absl::Duration patience) {
+  const MonotonicTime end = clock_.Now() + patience;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
     work_.SignalAll();
     answered_.SignalAll();
   }
+  ForgetAll();
+  {
+    MutexLock lock(mutex_);
+    while (serving_ > 0 || searching_ > 0) {
+      if (patience == absl::InfiniteDuration()) {
+        answered_.Wait(mutex_);
+        continue;
+      }
+      const absl::Duration rest = end - clock_.Now();
+      if (rest <= absl::ZeroDuration()) return false;
+      answered_.WaitFor(mutex_, rest);
+    }
+    EndDropped();
+  }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  ForgetAll();
-  MutexLock lock(mutex_);
-  while (searching_ > 0) answered_.Wait(mutex_);
-  EndDropped();
+  return true;
 }
 
 }  // namespace tenure::engine

@@ -1,7 +1,8 @@
 // One lookup a request, on threads of our own, so that a slow pool costs the engine's scheduler nothing.
 //
 // The shell around LookupAnswers: a mutex, the threads that search, renew leases and end them, and one log line for
-// each burst of failures. Each thread has a Lookup of its own. Nothing is called with the mutex held. Design §6.
+// each burst of failures. Each thread has a Lookup of its own. Nothing is called with the mutex held. A call of the
+// pool may hang: what is asked meanwhile is a miss at its deadline. Design §6.
 #pragma once
 
 #include <memory>
@@ -57,8 +58,10 @@ class BackgroundLookups {
   // Does one thing that a thread would do; false when there is none.
   bool RunPending();
 
-  // Waits for calls under way, each bounded by the pool's own deadline, and ends every lease. Idempotent.
-  void Stop();
+  // From now on every answer is a miss. Waits up to `patience` for the calls of the pool under way and ends every
+  // lease. False: a call still runs. Then call it again, or leave this object and all that it refers to to its thread
+  // for good: the destructor waits for as long as it takes.
+  bool Stop(absl::Duration patience = absl::InfiniteDuration());
 
   LookupTotals totals();
   std::vector<LookupRecord> TakeOperations() { return pool_.TakeRecords(); }
@@ -94,10 +97,11 @@ class BackgroundLookups {
 
   Mutex mutex_;
   CondVar work_;      // For the threads: something to do, or the end.
-  CondVar answered_;  // For Await.
+  CondVar answered_;  // For Await and Stop.
   LookupAnswers answers_ ABSL_GUARDED_BY(mutex_);
   LookupAnswers::Dropped dropped_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int serving_ ABSL_GUARDED_BY(mutex_) = 0;      // Threads that have not ended.
   int searching_ ABSL_GUARDED_BY(mutex_) = 0;    // Searches under way, a caller's too.
   bool patient_ ABSL_GUARDED_BY(mutex_) = true;  // Recent searches took no longer than the grace.
   std::vector<std::thread> threads_;

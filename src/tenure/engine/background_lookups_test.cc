@@ -350,5 +350,22 @@ TEST_F(BackgroundThreadsTest, StopsWhileSearchesAreQueuedAndUnderWay) {
   opener.join();
 }
 
+TEST_F(BackgroundThreadsTest, StopGivesACallThatHangsUpAndEndsItWhenCalledAgain) {
+  ManualClock clock;
+  BackgroundLookupOptions options;
+  options.grace = absl::ZeroDuration();
+  Make(options, clock);
+  pool_.Shut(true);
+  EXPECT_EQ(Ask("a"), nullptr);
+  pool_.WaitForProbe();
+  EXPECT_FALSE(lookups_->Stop(absl::ZeroDuration()));
+  EXPECT_EQ(Ask("a")->length, Tokens());
+  EXPECT_FALSE(lookups_->Stop(absl::ZeroDuration()));
+  pool_.Shut(false);
+  EXPECT_TRUE(lookups_->Stop());
+  EXPECT_TRUE(lookups_->Stop(absl::ZeroDuration()));
+  ExpectNothingLeased();
+}
+
 }  // namespace
 }  // namespace tenure::engine

@@ -52,6 +52,7 @@ LookupAnswers::Answer LookupAnswers::Ask(const std::string& request, const Query
     entry.num_hashes = num_hashes;
     entry.hashes = query.hashes;
     entry.since = now;
+    DropUnwanted(now);
     searches_.emplace_back(request, entry.ticket);
     entries_.emplace(request, std::move(entry));
     ++totals_.searches;
@@ -81,16 +82,22 @@ void LookupAnswers::ForgetAll(Dropped& dropped) {
 }
 
 std::optional<LookupAnswers::Search> LookupAnswers::NextSearch(MonotonicTime now) {
-  while (!searches_.empty()) {
-    auto [request, ticket] = std::move(searches_.front());
-    searches_.pop_front();
+  DropUnwanted(now);
+  if (searches_.empty()) return std::nullopt;
+  auto [request, ticket] = std::move(searches_.front());
+  searches_.pop_front();
+  const Entry& entry = entries_.find(request)->second;
+  return Search{std::move(request), ticket, {entry.hashes, entry.num_tokens}};
+}
+
+void LookupAnswers::DropUnwanted(MonotonicTime now) {
+  for (; !searches_.empty(); searches_.pop_front()) {
+    const auto& [request, ticket] = searches_.front();
     const auto entry = entries_.find(request);
-    if (entry == entries_.end() || entry->second.ticket != ticket) continue;
-    // Its request will count a miss when it asks again; the pool need not be troubled.
-    if (now - entry->second.since >= options_.deadline) continue;
-    return Search{std::move(request), ticket, {entry->second.hashes, entry->second.num_tokens}};
+    const bool known = entry != entries_.end() && entry->second.ticket == ticket;
+    // One that is late will count a miss when it asks again; the pool need not be troubled.
+    if (known && now - entry->second.since < options_.deadline) return;
   }
-  return std::nullopt;
 }
 
 void LookupAnswers::EndSearch(const Search& search, connector::LookupResult result, MonotonicTime now,

@@ -100,6 +100,8 @@ class LookupAnswers {
   const LookupTotals& totals() const { return totals_; }
   // Requests with an answer or a search, to bound what is kept.
   size_t size() const { return entries_.size(); }
+  // Searches that nobody has taken; some of them may be unwanted by now.
+  size_t queued() const { return searches_.size(); }
 
  private:
   struct Entry {
@@ -122,6 +124,9 @@ class LookupAnswers {
   void Hold(const std::string& request, Entry& entry, std::vector<store::Lease> leases, MonotonicTime now,
             Dropped& dropped);
   void AnswerMiss(const std::string& request, Entry& entry, Dropped& dropped);
+  // Takes searches away that nobody waits for any more, up to the first that is wanted: however long nobody takes the
+  // next one, no more are kept than are asked for within the deadline.
+  void DropUnwanted(MonotonicTime now);
   void RenewAt(const std::string& request, Entry& entry, MonotonicTime at);
   void Drop(Entries::iterator entry, Dropped& dropped);
 

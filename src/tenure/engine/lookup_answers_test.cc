@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tenure/base/random.h"
 #include "tenure/kv/random_hashes_testing.h"
 #include "tenure/store/fake_pool_testing.h"
@@ -76,6 +78,19 @@ class LookupAnswersTest : public ::testing::Test {
   LookupAnswers answers_{{}};
   LookupAnswers::Dropped dropped_;
 };
+
+TEST_F(LookupAnswersTest, QueuedSearchesAreThoseOfOneDeadlineWhileNobodyTakesThem) {
+  size_t longest = 0;
+  for (int i = 0; i < 100; ++i) {
+    Ask(std::to_string(i));
+    clock_.Advance(absl::Milliseconds(100));
+    longest = std::max(longest, answers_.queued());
+  }
+  EXPECT_LE(longest, 10U);
+  const auto search = answers_.NextSearch(clock_.Now());
+  ASSERT_TRUE(search.has_value());
+  EXPECT_EQ(search->request, "91") << "those before it are late";
+}
 
 TEST_F(LookupAnswersTest, OneSearchARequestAndTheSameAnswerUntilForgotten) {
   EXPECT_EQ(Ask("a"), nullptr);

@@ -137,8 +137,9 @@ class StoreScheduler {
 
   // Forgets every answer and offer; for a pool that is about to be emptied.
   void Reset();
-  // Ends lookups and leases; nothing is offered after it. Waits for a pool's call under way.
-  void Close() { lookups_->Stop(); }
+  // Ends lookups and leases; nothing is offered after it. Waits up to `patience` for a pool's call under way; false: as
+  // BackgroundLookups::Stop has it.
+  bool Close(absl::Duration patience = absl::InfiniteDuration()) { return lookups_->Stop(patience); }
 
   const SchedulerCounters& counters() const { return counters_; }
   // All of them and the lookups' totals, by name, in a fixed order.
