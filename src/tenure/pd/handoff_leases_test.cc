@@ -284,6 +284,7 @@ TEST_F(HandoffLeasesTest, EdgeCase39AnnouncementForgetsTheEarlierEnd) {
   EXPECT_EQ(Send("x", 0, true, 1), "p1");
   ExpectEnded("x", HandoffEnd::kSent);
   ASSERT_TRUE(leases_.Announce("x", "p2").ok());
+  EXPECT_EQ(leases_.num_remembered(), 0u);
   EXPECT_EQ(leases_.Pull("x", kFirst, now()).state, PullState::kWaiting);
   EXPECT_THAT(*leases_.Finish("x", "p2", {{1}}, now()), ElementsAre(kFirst));
 }
