@@ -1,5 +1,7 @@
 """vLLM's OpenAI server and tenure-proxy as processes. Each is ended by its id."""
 
+import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -19,6 +21,7 @@ class Server:
     """A process that serves HTTP at `url`."""
 
     def __init__(self, command, url, environment=None):
+        self._made_of = (command, url, environment)
         self.url = url
         self.lines = []  # All that it wrote.
         self.process = subprocess.Popen(
@@ -49,10 +52,19 @@ class Server:
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return answer.status, json.load(answer)
+                return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read() or b"null")
+
+    def try_post(self, path, body):
+        """A request whose answer does not matter, nor whether there is one."""
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            self.post(path, body)
+
+    def started_again(self):
+        """Another one of the same command, healthy, after this one has ended."""
+        return Server(*self._made_of).wait_healthy()
 
     def stream(self, path, body, timeout=120):
         """The events of a streamed request, parsed."""
@@ -61,6 +73,15 @@ class Server:
             events = [line.removeprefix(b"data: ") for line in answer.read().splitlines() if line.startswith(b"data: ")]
         assert events[-1] == b"[DONE]"
         return [json.loads(event) for event in events[:-1]]
+
+    def zero(self):
+        """Overwrites all KV of an engine without requests under way, and leaves its prefix cache as it is."""
+        status, answer = self.post("/collective_rpc", {"method": "overwrite_kv"})
+        assert status == 200, answer
+
+    def forget(self):
+        """Drops the prefix cache of an engine."""
+        assert self.post("/reset_prefix_cache", {})[0] == 200
 
     def metric(self, name):
         """The sum of a metric over its labels."""

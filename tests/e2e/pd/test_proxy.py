@@ -1,6 +1,7 @@
 """Two OpenAI servers behind tenure-proxy: answers are those of one engine, KV is pulled, and all blocks come back."""
 
 import os
+import threading
 
 import pytest
 
@@ -18,24 +19,25 @@ class Served:
     def __init__(self):
         ports = [free_port() for _ in range(4)]
         cores = sorted(os.sched_getaffinity(0))
-        environment = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(ports[3])}
+        # With /collective_rpc and /reset_prefix_cache, and a method to call.
+        environment = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(ports[3]), "VLLM_SERVER_DEV_MODE": "1"}
+        zeroes = {"arguments": ("--worker-extension-cls", "overwrite.Overwriter")}
         options = {"kv_lease_duration": LEASE}
-        self.parts = [
-            engine_server(MODEL, "kv_producer", options, ports[0], cores[0], environment),
-            engine_server(MODEL, "kv_consumer", options, ports[1], cores[-1], environment),
+        engines = [
+            engine_server(MODEL, "kv_producer", options, ports[0], cores[0], environment, **zeroes),
+            engine_server(MODEL, "kv_consumer", options, ports[1], cores[-1], environment, **zeroes),
         ]
-        self.prefill, self.decode = self.parts
+        self.prefill, self.decode = engines
         self.proxy = proxy_server(self.prefill.url, ports[3], self.decode.url, ports[2])
-        self.parts.append(self.proxy)
         try:
-            for part in self.parts:
+            for part in (*engines, self.proxy):
                 part.wait_healthy()
         except BaseException:
             self.stop()
             raise
 
     def stop(self):
-        for part in reversed(self.parts):
+        for part in (self.proxy, self.decode, self.prefill):
             part.stop()
 
 
@@ -75,9 +77,34 @@ def test_a_stream_has_the_same_text(served):
     assert "".join(event["choices"][0]["text"] for event in events if event["choices"]) == expected["choices"][0]["text"]
 
 
+def test_zeroed_kv_gives_another_text(served):
+    tokens = prompt(300, seed=8)
+    _, expected = served.prefill.post("/v1/completions", body(tokens))
+    served.prefill.zero()  # What its prefix cache still has of the prompt.
+    status, answer = served.proxy.post("/v1/completions", body(tokens))
+    assert status == 200 and answer["choices"][0]["text"] != expected["choices"][0]["text"]
+    for server in (served.prefill, served.decode):
+        server.forget()
+
+
 def test_all_blocks_come_back(served):
     for server in (served.prefill, served.decode):
         wait_free(server)
+
+
+def test_a_killed_proxy_ends_its_requests_and_another_one_serves(served):
+    client = threading.Thread(target=served.proxy.try_post, args=("/v1/completions", body(prompt(300, seed=6), max_tokens=7000)), daemon=True)
+    client.start()
+    until(lambda: served.decode.metric("vllm:num_requests_running") == 1, "D does not decode", 60)
+    served.proxy.stop(9)
+    client.join()
+    for server in (served.prefill, served.decode):
+        wait_free(server)
+    served.proxy = served.proxy.started_again()
+    tokens = prompt(300, seed=7)
+    _, expected = served.prefill.post("/v1/completions", body(tokens))
+    status, answer = served.proxy.post("/v1/completions", body(tokens))
+    assert status == 200 and answer["choices"][0]["text"] == expected["choices"][0]["text"]
 
 
 def test_a_killed_decoder_is_said_and_costs_p_one_lease(served):
