@@ -4,6 +4,7 @@ import pytest
 
 from engine import prompt
 from pair import Pair
+from waiting import until
 
 STORE = {"kv_connector": "TenureStoreConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"pool": "embedded", "embedded_memory": "128MiB"}}
 LEASE = {"kv_lease_duration": 3}
@@ -32,6 +33,14 @@ def test_a_prompt_is_pulled_although_a_store_stands_beside(pair):
         expected = pair.prefill.ask(tokens)["tokens"]
         _, answer = pair.ask(tokens)
         assert answer["tokens"] == expected and answer["cached"] == 300
+
+
+def test_zeroed_kv_gives_other_tokens(pair):
+    tokens = prompt(300, seed=4)
+    expected = pair.decode.ask(tokens)["tokens"]
+    until(pair.decode.forget, "D's saves hold blocks", 60)
+    _, answer = pair.ask(tokens, between=pair.prefill.zero)
+    assert answer["tokens"] != expected and answer["cached"] == 300
 
 
 def test_a_prompt_without_a_peer_comes_from_the_store(pair):

@@ -29,6 +29,11 @@ def test_a_stock_peer_is_understood(pair):
     pair.wait_idle()
 
 
+def test_zeroed_kv_gives_other_tokens(pair):
+    tokens = prompt(300, seed=5)
+    assert pair.ask_for_zeroes(tokens) != pair.prefill.ask(tokens)["tokens"]
+
+
 def test_a_local_hit_at_d_releases_a_stock_peer(pair):
     tokens = prompt(320, seed=4)
     expected = pair.ask(tokens)[1]["tokens"]
