@@ -19,6 +19,7 @@ import time
 
 from engine import Engine
 from overwrite import overwrite_kv
+from pipeline import allocate_stage_input
 
 IDLE_PACE = 0.005
 PACE = float(os.environ.get("TENURE_PEER_PACE", IDLE_PACE))
@@ -100,6 +101,8 @@ def main():
         **arguments.pop("transfer"),
     }
     engine = Engine(model, kv_transfer_config=transfer, **arguments)
+    if arguments.get("pipeline_parallel_size", 1) > 1:
+        engine.llm.collective_rpc(allocate_stage_input)
     peer, orders = Peer(engine), queue.Queue()
 
     def read():

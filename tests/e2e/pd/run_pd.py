@@ -21,6 +21,8 @@ SESSIONS = {
     "tokens-qwen3next": ["test_tokens.py", "--model", "qwen3next"],
     "tokens-tp-1-2": ["test_tokens.py", "--model", "gemma3", "--tp", "1:2"],
     "tokens-tp-2-1": ["test_tokens.py", "--model", "llama", "--tp", "2:1"],
+    "tokens-pp-1-2": ["test_tokens.py", "--model", "gemma3", "--pp", "1:2", "-k", "d_goes_on or other_kv or many or first_token"],
+    "tokens-pp-2-1": ["test_tokens.py", "--model", "llama", "--pp", "2:1", "-k", "d_goes_on or other_kv"],
     "failures": ["test_failures.py"],
     "both": ["test_both.py"],
     "proxy": ["test_proxy.py"],
