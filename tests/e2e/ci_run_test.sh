@@ -19,27 +19,27 @@ expect() {
   wrong=$((wrong + 1))
 }
 
-expect 'gates that pass are added up' 0 '50 passed, 0 failed, 5 skipped' <<'TEXT'
+expect 'gates that pass are added up' 0 '60 passed, 0 failed, 6 skipped' <<'TEXT'
 echo "$1: 99 passed, 99 failed"
 echo "10 passed, 0 failed, 1 skipped"
 TEXT
-expect 'a failed test is one of all' 1 '17 passed, 1 failed, 0 skipped' <<'TEXT'
+expect 'a failed test is one of all' 1 '21 passed, 1 failed, 0 skipped' <<'TEXT'
 [[ $1 == test-mooncake ]] && echo "1 passed, 1 failed" && exit 1
 echo "4 passed, 0 failed"
 TEXT
-expect 'a gate that cannot be tried is skipped' 0 '16 passed, 0 failed, 1 skipped' <<'TEXT'
+expect 'a gate that cannot be tried is skipped' 0 '20 passed, 0 failed, 1 skipped' <<'TEXT'
 [[ $1 == test-vllm-units ]] && echo "dev: no index" >&2 && exit 77
 echo "4 passed, 0 failed"
 TEXT
-expect 'a gate without a result has failed' 1 '16 passed, 1 failed, 0 skipped' <<'TEXT'
+expect 'a gate without a result has failed' 1 '20 passed, 1 failed, 0 skipped' <<'TEXT'
 [[ $1 == test ]] && echo "dev: cannot build" >&2 && exit 1
 echo "4 passed, 0 failed"
 TEXT
-expect 'a status that contradicts the line is a failure' 1 '20 passed, 1 failed, 0 skipped' <<'TEXT'
+expect 'a status that contradicts the line is a failure' 1 '24 passed, 1 failed, 0 skipped' <<'TEXT'
 echo "4 passed, 0 failed"
 [[ $1 != test ]]
 TEXT
-expect 'nothing tried is no success' 1 '0 passed, 0 failed, 5 skipped' <<'TEXT'
+expect 'nothing tried is no success' 1 '0 passed, 0 failed, 6 skipped' <<'TEXT'
 exit 77
 TEXT
 
