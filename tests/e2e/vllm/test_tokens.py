@@ -18,6 +18,8 @@ LENGTHS = {"llama": (300, 288), "gemma3": (300, 288), "qwen3next": (3000, 2304)}
 
 
 MEMORY = "128MiB"
+# Of a model with states vLLM keeps those of generated tokens at these boundaries only.
+RETAINED = {"qwen3next": {"prefix_cache_retention_interval": 1152}}
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +36,8 @@ def daemon(pool_kind, tmp_path_factory):
 @pytest.fixture(scope="session")
 def engine(model, load, daemon):
     place = {"pool": "embedded", "embedded_memory": MEMORY} if daemon is None else {"pool": f"unix:{daemon.socket}"}
-    started = Engine(model, {**place, "lookup_deadline": 60.0, "load_async": load == "async"})  # A busy machine is no fault to find here.
+    options = {**place, "lookup_deadline": 60.0, "load_async": load == "async", "save_decode_cache": True}  # A busy machine is no fault here.
+    started = Engine(model, options, **RETAINED.get(model, {}))
     watch_hashes(started)
     yield started
     started.close()
@@ -176,6 +179,17 @@ def test_what_is_computed_after_a_load_is_saved_too(engine, lengths):
     engine.forget_local()
     engine.ask(longer)
     assert store_hit(engine, longer).cached > hit
+
+
+def test_what_was_generated_is_found_again(engine, model, lengths):
+    """As the next turn of a conversation asks for it. The windows of gemma3 are kept at the end of its prompt only."""
+    _, hit = lengths
+    tokens = prompt(hit - 40, seed=66)
+    longer = tokens + engine.ask(tokens, new_tokens=48).tokens + [5] * 8
+    engine.forget_local()
+    answer = engine.ask(longer)
+    assert answer.cached == hit if model != "gemma3" else answer.cached < hit
+    require_same(answer, local_hit(engine, longer))
 
 
 def test_reset_of_the_store_forgets_everything(engine, lengths):
