@@ -191,14 +191,20 @@ std::pair<Writes, Counts> DecodeStats(const DecodeHandle& self) {
            {"decode_lease_mismatches", stats.lease_mismatches}}};
 }
 
-std::pair<std::vector<std::string>, std::vector<Failed>> TakeOutcomes(const DecodeHandle& self) {
+using Failing = std::pair<std::string, std::string>;  // Request and reason.
+
+// What peers say of an error is in the reasons, and Python takes UTF-8 alone: one that is none would end the engine.
+std::tuple<std::vector<std::string>, std::vector<Failed>, std::vector<Failing>> TakeOutcomes(const DecodeHandle& self) {
   handoff::DecodeOutcomes outcomes = self.Open().TakeOutcomes();
   std::vector<Failed> failed;
   for (pd::FailedPull& pull : outcomes.failed) {
-    // What peers say of an error is in it, and Python takes UTF-8 alone: one that is none would end the engine.
     failed.emplace_back(std::move(pull.request_id), OneLine(pull.error, kErrorBytesMax), std::move(pull.blocks));
   }
-  return {std::move(outcomes.received), std::move(failed)};
+  std::vector<Failing> failing;
+  for (pd::FailingPull& pull : outcomes.failing) {
+    failing.emplace_back(std::move(pull.request_id), OneLine(pull.error, kErrorBytesMax));
+  }
+  return {std::move(outcomes.received), std::move(failed), std::move(failing)};
 }
 
 void BindPrefill(nb::module_& module) {
@@ -242,8 +248,8 @@ void BindDecode(nb::module_& module) {
           [](const DecodeHandle& self, const nb::bytes& orders) { self.Open().StartPulls(OrdersFrom(orders)); },
           "orders"_a, "The orders of DecodeScheduler.take_orders.")
       .def("take_outcomes", &TakeOutcomes,
-           "(requests that have their KV, [(request, why it has failed, its blocks)]), each once; nothing writes into "
-           "their blocks any more.")
+           "(requests that have their KV, [(request, why it has failed, its blocks)], [(request, why it will fail)]), "
+           "each once; nothing writes into the blocks of the first two any more, and may write into those of the last.")
       .def("take_stats", &DecodeStats, "As PrefillWorker.take_stats; a decode worker writes nothing.")
       .def("close", &DecodeHandle::Close, "Ends it; pulls under way have no outcome. Idempotent.");
 }

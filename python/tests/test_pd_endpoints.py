@@ -103,7 +103,8 @@ class Pair:
         self.decode.start_pulls(self.decodes.take_orders())
 
     def outcome(self):
-        return until(lambda: outcome if any(outcome := self.decode.take_outcomes()) else None)
+        """What has come and what has failed, once there is one."""
+        return until(lambda: outcome if any(outcome := self.decode.take_outcomes()[:2]) else None)
 
     def sent(self):
         return until(self.prefill.take_finished)
@@ -143,6 +144,17 @@ def test_blocks_go_over_and_are_free_then(make):
     assert pair.decode.take_stats()[1]["received"] == 1
 
 
+def test_a_pull_whose_p_has_gone_is_told_long_before_it_ends(make):
+    pair = make()
+    pair.prefills.scheduled("p-gone", "gone")
+    pair.prefill.record_step(pair.prefills.take_orders())
+    pair.pull("gone", [1])
+    until(lambda: pair.prefill.take_stats()[1].get("pulls"))
+    pair.prefill.close()
+    ((request, error),) = until(lambda: pair.decode.take_outcomes()[2])
+    assert request == "d-gone" and "closed" in error
+
+
 def test_a_release_frees_blocks_and_has_no_outcome(make):
     pair = make()
     pair.compute("xfer-1", [3])
@@ -150,7 +162,7 @@ def test_a_release_frees_blocks_and_has_no_outcome(make):
     pair.decodes.finished("d")
     pair.decode.start_pulls(pair.decodes.take_orders())
     assert pair.sent() == ["p-xfer-1"]
-    assert pair.decode.take_outcomes() == ([], [])
+    assert pair.decode.take_outcomes() == ([], [], [])
 
 
 def test_a_failed_prefill_is_told_with_its_blocks(make):

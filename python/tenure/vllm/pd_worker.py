@@ -97,8 +97,10 @@ class PDWorkerSide:
         received: set[str] = set()
         failed: set[str] = set()
         if self._decode is not None:
-            done, broken = self._decode.take_outcomes()
+            done, broken, breaking = self._decode.take_outcomes()
             received.update(done)
+            for request, error in breaking:
+                _logger.warning("request %s: its KV will not come: %s; it ends when no late write can reach its blocks", request, error)
             for request, error, blocks in broken:
                 _logger.warning("request %s: its KV was not received: %s", request, error)
                 received.add(request)
