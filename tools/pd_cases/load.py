@@ -43,7 +43,9 @@ class Load:
         self.requests, self.probes, self.samples = [], [], []
 
     async def __aenter__(self):
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None))
+        # A connection for each call: a server ends an idle one after 5 s, maybe just when the next call is on its way there.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         return self
 
     async def __aexit__(self, *_):

@@ -89,8 +89,8 @@ def measure(run):
     engines = Engines(run)
     try:
         engines.wait()
-        started = time.monotonic() - began
-        return {"case": run.case, "hold": run.hold, "timeout": run.timeout, "lease": run.lease, "start_s": started, **asyncio.run(_load(run, engines))}
+        conditions = {"start_s": time.monotonic() - began, "load_average": os.getloadavg()[0], "cores": len(os.sched_getaffinity(0))}
+        return {"case": run.case, "hold": run.hold, "timeout": run.timeout, "lease": run.lease, **conditions, **asyncio.run(_load(run, engines))}
     except aiohttp.ClientError as error:
         raise CaseError(f"an engine cannot be asked any more: {error}\n" + "".join(engines.prefill.lines[-20:])) from None
     finally:
