@@ -40,9 +40,9 @@ def draw(records, path):
             axis.plot(times, usage, color=COLOURS[record["hold"]], linewidth=1.4, label=label)
             if record["killed"] is not None:
                 axis.axvline(record["killed"], color=COLOURS[record["hold"]], linewidth=0.8, linestyle=":", label=f"decoder killed ({record['hold']})")
-        axis.set(title=title, xlabel="seconds since the load began", ylim=(0, 105), xlim=(0, None))
+        axis.set(title=title, xlabel="seconds since the load began", ylim=(0, 140), yticks=range(0, 101, 20), xlim=(0, None))
         axis.grid(color="#dddddd", linewidth=0.6)
-        axis.legend(loc="upper right", framealpha=0.9)
+        axis.legend(loc="upper right", ncols=2, framealpha=0.9)
     axes[0][0].set_ylabel("P's KV in use, %")
     figure.savefig(path, metadata={"Date": None})
 
