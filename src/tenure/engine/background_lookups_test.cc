@@ -265,6 +265,7 @@ class BackgroundThreadsTest : public ::testing::Test {
 
   const kv::CacheConfig config_ = Config(16, 16, false, {Full(16)});
   MonotonicClock clock_;
+  ManualClock hand_clock_;  // Of lookups whose time a test moves; outlives them.
   const std::unique_ptr<store::EmbeddedPool> embedded_ = MakePool(clock_);
   GatedPool pool_{*embedded_};
   const store::NamespaceId name_space_ = pool_.OpenNamespace("m").value();
@@ -288,15 +289,14 @@ TEST_F(BackgroundThreadsTest, ManyRequestsOnSeveralThreads) {
 }
 
 TEST_F(BackgroundThreadsTest, AHangingPoolCostsItsRequestADeadlineAndTheCallerNothing) {
-  ManualClock clock;
   BackgroundLookupOptions options;
   options.grace = absl::ZeroDuration();
-  Make(options, clock);
+  Make(options, hand_clock_);
   pool_.Shut(true);
   EXPECT_EQ(Ask("a"), nullptr);
   pool_.WaitForProbe();
   EXPECT_EQ(Ask("b"), nullptr);
-  clock.Advance(options.answers.deadline);
+  hand_clock_.Advance(options.answers.deadline);
   EXPECT_EQ(AskUntilAnswered("a")->length, Tokens());
   EXPECT_EQ(AskUntilAnswered("b")->length, Tokens());
   EXPECT_EQ(lookups_->totals().misses_deadline, 2);
@@ -351,10 +351,9 @@ TEST_F(BackgroundThreadsTest, StopsWhileSearchesAreQueuedAndUnderWay) {
 }
 
 TEST_F(BackgroundThreadsTest, StopGivesACallThatHangsUpAndEndsItWhenCalledAgain) {
-  ManualClock clock;
   BackgroundLookupOptions options;
   options.grace = absl::ZeroDuration();
-  Make(options, clock);
+  Make(options, hand_clock_);
   pool_.Shut(true);
   EXPECT_EQ(Ask("a"), nullptr);
   pool_.WaitForProbe();
