@@ -88,7 +88,8 @@ class Peer:
 
 
 def say(line):
-    print(line, flush=True)
+    """In one write: whoever reads has the engine's log on the same pipe, and must find whole lines."""
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 
 def main():
