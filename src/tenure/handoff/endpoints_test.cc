@@ -180,6 +180,9 @@ TEST_F(EndpointsTest, DNoticesAnotherLeaseThatPHasPublished) {
   const auto shows = AllOf(HasSubstr("30 s on the prefill engine"), HasSubstr("off on the decode engine"));
   EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], shows);
   EXPECT_THAT(decode_board_->ToJson(), shows);
+  // P hears of it, and its KV is free without a moment of the lease.
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
+  EXPECT_THAT(p->board().ToJson(), AllOf(shows, HasSubstr(R"("transfer_id":"a")")));
 }
 
 TEST_F(EndpointsTest, PNoticesAnotherLeaseThatDSends) {
@@ -205,6 +208,8 @@ TEST_F(EndpointsTest, OnlyALeaseOnDIsAMismatchToo) {
   d->Pull({TestDecode::Order("a", url(), {1})});
   EXPECT_THAT(d->WaitForEnded(1).failed["d-a"],
               AllOf(HasSubstr("off on the prefill engine"), HasSubstr("20 s on the decode engine")));
+  EXPECT_THAT(p->WaitForFinished(1), ElementsAre("p-a"));
+  EXPECT_THAT(p->board().ToJson(), HasSubstr("off on the prefill engine and 20 s on the decode engine"));
 }
 
 TEST_F(EndpointsTest, TwoWorkersOfPServeOneOfD) {

@@ -159,7 +159,11 @@ ConsumerActions Consumer::OnQueryAnswer(std::string_view bootstrap_address,
 void Consumer::SendPulls(const std::string& engine_id, const std::vector<Serial>& serials, MonotonicTime now,
                          ConsumerActions& actions) {
   const EngineDirectory::Engine* engine = engines_.Find(engine_id);
-  const absl::StatusOr<std::vector<std::string>> addresses = FindWorkers(*engine, serials, actions);
+  const absl::Status agreed = CheckLeases(*engine, serials, actions);
+  if (!agreed.ok()) {
+    for (const Serial serial : serials) FailAndRelease(serial, Message(agreed), now, actions);
+  }
+  const absl::StatusOr<std::vector<std::string>> addresses = FindWorkers(*engine);
   absl::Status sent = addresses.status();
   std::span<const Serial> left = serials;
   while (sent.ok() && !left.empty()) {
@@ -167,31 +171,33 @@ void Consumer::SendPulls(const std::string& engine_id, const std::vector<Serial>
     sent = count.status();
     if (count.ok()) left = left.subspan(*count);
   }
-  if (sent.ok()) return;
-  actions.warnings.push_back(fmt::format("nothing is pulled from engine {}: {}", engine_id, Message(sent)));
+  if (agreed.ok() && sent.ok()) return;
+  actions.warnings.push_back(
+      fmt::format("nothing is pulled from engine {}: {}", engine_id, Message(agreed.ok() ? sent : agreed)));
   engines_.Evict(engine_id, engine->generation);  // Its setting may be another the next time.
   for (const Serial serial : left) Refuse(serial, Message(sent), now, actions);
 }
 
-absl::StatusOr<std::vector<std::string>> Consumer::FindWorkers(const EngineDirectory::Engine& engine,
-                                                               const std::vector<Serial>& serials,
-                                                               ConsumerActions& actions) {
+absl::Status Consumer::CheckLeases(const EngineDirectory::Engine& engine, const std::vector<Serial>& serials,
+                                   ConsumerActions& actions) {
   const RegisteredEngine& registered = engine.registered;
-  const absl::Status agreed = CheckLeaseAgreement(registered.kv_lease_duration, options_.worker.kv_lease_duration);
-  if (!agreed.ok()) {
-    ++stats_.lease_mismatches;
-    std::vector<std::string> ids;
-    for (size_t i = 0; i < std::min(serials.size(), kMismatchIdsMax); ++i) {
-      ids.push_back(requests_.at(serials[i]).order.transfer_id);
-    }
-    actions.mismatches.push_back(
-        {registered.engine_id, registered.kv_lease_duration, options_.worker.kv_lease_duration, std::move(ids)});
-    return agreed;
+  absl::Status agreed = CheckLeaseAgreement(registered.kv_lease_duration, options_.worker.kv_lease_duration);
+  if (agreed.ok()) return agreed;
+  ++stats_.lease_mismatches;
+  std::vector<std::string> ids;
+  for (size_t i = 0; i < std::min(serials.size(), kMismatchIdsMax); ++i) {
+    ids.push_back(requests_.at(serials[i]).order.transfer_id);
   }
+  actions.mismatches.push_back(
+      {registered.engine_id, registered.kv_lease_duration, options_.worker.kv_lease_duration, std::move(ids)});
+  return agreed;
+}
+
+absl::StatusOr<std::vector<std::string>> Consumer::FindWorkers(const EngineDirectory::Engine& engine) const {
   TENURE_ASSIGN_OR_RETURN(const std::vector<PeerRank> workers, PrefillWorkersOf(rank_, engine.tp_size, engine.pp_size));
   std::vector<std::string> addresses;
   for (const PeerRank& worker : workers) {
-    addresses.push_back(registered.addresses.at(worker.tp_rank).at(worker.pp_rank));
+    addresses.push_back(engine.registered.addresses.at(worker.tp_rank).at(worker.pp_rank));
   }
   return addresses;
 }
@@ -322,6 +328,15 @@ void Consumer::SetError(Request& request, std::string_view error) {
 void Consumer::Refuse(Serial serial, std::string_view error, MonotonicTime now, ConsumerActions& actions) {
   SetError(requests_.at(serial), error);
   Conclude(serial, now, actions);
+}
+
+void Consumer::FailAndRelease(Serial serial, std::string_view error, MonotonicTime now, ConsumerActions& actions) {
+  Request& request = requests_.at(serial);
+  if (IsReleaseOnly(request.order)) return;
+  by_id_.erase(request.order.request_id);
+  ++stats_.failed_receives;
+  actions.failed.push_back({request.order.request_id, std::string(error), std::exchange(request.order.blocks, {})});
+  SetTimer(serial, std::max(request.timer, now + options_.release_timeout_min));
 }
 
 void Consumer::GiveUp(Serial serial, MonotonicTime now, ConsumerActions& actions) {

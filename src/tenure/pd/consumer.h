@@ -5,7 +5,8 @@
 // failed (`failed`), and in both cases nothing writes into its blocks any more. Before a failure that waits for that,
 // `failing` tells that it will come. A worker without an answer by the request's deadline may still write: the blocks
 // are held until the message's own deadline and `late_write_max` have passed. Where the workers listen is asked of the
-// bootstrap server once an engine, and again after a worker did not answer.
+// bootstrap server once an engine, and again after a worker did not answer. Pulls from an engine with another lease
+// fail at once, and go out as releases: P hears of it by D's lease in them, and holds nothing for D.
 //
 // A state machine: events in, actions out; the owner passes `now`, which never runs back, carries out the actions, and
 // calls Tick by NextTick. One thread at a time.
@@ -138,9 +139,10 @@ class Consumer {
   void Ask(const std::string& address, Serial serial, ConsumerActions& actions);
   void SendPulls(const std::string& engine_id, const std::vector<Serial>& serials, MonotonicTime now,
                  ConsumerActions& actions);
+  absl::Status CheckLeases(const EngineDirectory::Engine& engine, const std::vector<Serial>& serials,
+                           ConsumerActions& actions);
   // The channels' addresses of the workers to pull from.
-  absl::StatusOr<std::vector<std::string>> FindWorkers(const EngineDirectory::Engine& engine,
-                                                       const std::vector<Serial>& serials, ConsumerActions& actions);
+  absl::StatusOr<std::vector<std::string>> FindWorkers(const EngineDirectory::Engine& engine) const;
   // The number of requests, from the front, that are in the message.
   absl::StatusOr<size_t> SendMessage(const EngineDirectory::Engine& engine, const std::vector<std::string>& addresses,
                                      std::span<const Serial> serials, MonotonicTime now, ConsumerActions& actions);
@@ -152,6 +154,8 @@ class Consumer {
   void Settle(Serial serial, ChannelId channel, MonotonicTime safe_at, MonotonicTime now, ConsumerActions& actions);
   void SetError(Request& request, std::string_view error);
   void Refuse(Serial serial, std::string_view error, MonotonicTime now, ConsumerActions& actions);
+  // Before it is sent: has failed, and is from now on a pull that only releases.
+  void FailAndRelease(Serial serial, std::string_view error, MonotonicTime now, ConsumerActions& actions);
   void GiveUp(Serial serial, MonotonicTime now, ConsumerActions& actions);
   // All have settled it.
   void Conclude(Serial serial, MonotonicTime now, ConsumerActions& actions);

@@ -17,6 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr double kLease = 30;
@@ -381,21 +382,65 @@ TEST_F(ConsumerTest, EngineThatIsNotThereAndAServerThatDoesNotAnswerFailTheirPul
   ExpectIdle();
 }
 
-TEST_F(ConsumerTest, OtherLeaseOfPFailsThePullsWithBothValues) {
+TEST_F(ConsumerTest, OtherLeaseOfPFailsThePullsAtOnceWithBothValuesAndTellsP) {
   for (const std::optional<double> lease : {std::optional<double>(), std::optional<double>(7)}) {
-    RegisteredEngine engine = EngineOf("e");
+    RegisteredEngine engine = EngineOf("e", 2);
     engine.kv_lease_duration = lease;
     Start({Order("a"), ReleaseOf("r")});
     const ConsumerActions actions = Answered({{0, engine}});
     ASSERT_THAT(IdsOf(actions.failed), ElementsAre("a"));
     EXPECT_EQ(actions.failed[0].error, Message(CheckLeaseAgreement(lease, kLease)));
+    EXPECT_THAT(actions.failed[0].blocks, Not(IsEmpty()));
     ASSERT_THAT(actions.mismatches, SizeIs(1));
     EXPECT_EQ(actions.mismatches[0].prefill_seconds, lease);
     EXPECT_THAT(actions.mismatches[0].transfer_ids, ElementsAre("xa", "xr"));
-    EXPECT_THAT(actions.sends, IsEmpty());
+    EXPECT_THAT(actions.warnings, ElementsAre(HasSubstr(actions.failed[0].error)));
+    // Every paired worker of P gets the lease of D, and nothing to write.
+    ASSERT_THAT(actions.sends, SizeIs(2));
+    for (const ChannelMessage& send : actions.sends) {
+      const Pull pull = *DecodePull(send.bytes);
+      EXPECT_EQ(pull.kv_lease_duration, kLease);
+      ASSERT_THAT(pull.requests, SizeIs(2));
+      for (const PullRequest& request : pull.requests) EXPECT_THAT(request.blocks, IsEmpty());
+    }
+    // Whatever P says of them, no request hears of it again.
+    const ConsumerActions refused = Replied(actions.sends[0], Error());
+    EXPECT_THAT(refused.failed, IsEmpty());
+    EXPECT_THAT(refused.failing, IsEmpty());
+    EXPECT_THAT(Replied(actions.sends[1], Finish({"a", "r"})).received, IsEmpty());
     ExpectIdle();
   }
   EXPECT_THAT(StartKnown({Order("b")}), SizeIs(1));  // P has been corrected.
+}
+
+TEST_F(ConsumerTest, RequestThatFailedForItsLeaseMayComeAgainWhilePIsTold) {
+  RegisteredEngine engine = EngineOf("e");
+  engine.kv_lease_duration = 7;
+  Start({Order("a")});
+  const ConsumerActions first = Answered({{0, engine}});
+  ASSERT_THAT(first.sends, SizeIs(1));
+  // The setting of P is asked for anew, and the first message goes on.
+  EXPECT_THAT(Start({Order("a")}).queries, SizeIs(1));
+  const ConsumerActions second = Answered({{0, EngineOf("e")}});
+  ASSERT_THAT(second.sends, SizeIs(1));
+  EXPECT_THAT(second.closes, IsEmpty());
+  EXPECT_THAT(Replied(first.sends[0], Finish({"a"})).received, IsEmpty());
+  EXPECT_THAT(Replied(second.sends[0], Finish({"a"})).received, ElementsAre("a"));
+  ExpectIdle();
+}
+
+TEST_F(ConsumerTest, SilenceOnTheWordOfAnotherLeaseEndsInTime) {
+  RegisteredEngine engine = EngineOf("e");
+  engine.kv_lease_duration = 7;
+  Start({Order("a", "e", absl::Seconds(2))});
+  const ConsumerActions told = Answered({{0, engine}});
+  ASSERT_THAT(told.sends, SizeIs(1));
+  EXPECT_EQ(told.sends[0].deadline, now() + Options().release_timeout_min);
+  clock_.Advance(Options().release_timeout_min);
+  const ConsumerActions over = consumer_.Tick(now());
+  EXPECT_THAT(over.closes, ElementsAre(told.sends[0].channel));
+  EXPECT_THAT(over.failed, IsEmpty());
+  ExpectIdle();
 }
 
 TEST_F(ConsumerTest, MalformedReplyIsNoAnswerAndTheNeighboursLive) {

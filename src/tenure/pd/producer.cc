@@ -183,6 +183,8 @@ void Producer::AnswerRenewal(std::string_view peer, std::string_view message, Mo
 
 absl::Status Producer::CheckPull(std::string_view peer, const Pull& pull, const PeerLayout& layout,
                                  ProducerActions& actions) {
+  const bool writes = std::any_of(pull.requests.begin(), pull.requests.end(),
+                                  [](const PullRequest& request) { return !request.blocks.empty(); });
   const auto ours = Seconds(options_.handoff.lease), theirs = Rounded(pull.kv_lease_duration);
   const absl::Status agreed = CheckLeaseAgreement(ours, theirs);
   if (!agreed.ok()) {
@@ -196,15 +198,15 @@ absl::Status Producer::CheckPull(std::string_view peer, const Pull& pull, const 
       mismatch.transfer_ids.push_back(pull.requests[i].transfer_id);
     }
     actions.mismatches.push_back(std::move(mismatch));
-    return agreed;
+    if (writes) return agreed;
+    // D has seen it first and wants nothing more: what it gives up need not be held until the lease ends.
+    actions.warnings.push_back(fmt::format("a decode worker pulls nothing: {}", Message(agreed)));
   }
   if (pulls_.size() >= options_.pulls_max) {
     return ResourceExhausted("{} pulls wait for their prefills, the maximum; retry when some have ended",
                              pulls_.size());
   }
   TENURE_RETURN_IF_ERROR(layout.consumers_needed.status());
-  const bool writes = std::any_of(pull.requests.begin(), pull.requests.end(),
-                                  [](const PullRequest& request) { return !request.blocks.empty(); });
   return writes ? layout.plan.status() : absl::OkStatus();
 }
 

@@ -464,6 +464,22 @@ TEST_F(ProducerTest, OtherLeaseFailsTheMessageWithBothValues) {
   EXPECT_EQ(producer_.TakeStats().lease_mismatches, 3);
 }
 
+TEST_F(ProducerTest, ReleaseWithAnotherLeaseIsNotedAndReleases) {
+  Prefill("x", "p");
+  Pull pull = PullOf({{"d", "x", {}}, {"e", "later", {}}});
+  pull.kv_lease_duration = 7;
+  const ProducerActions actions = SendPull("a", pull);
+  EXPECT_THAT(actions.finished_requests, ElementsAre("p"));
+  EXPECT_THAT(OnlyReply(actions).ok_requests, ElementsAre("d"));
+  ASSERT_THAT(actions.mismatches, SizeIs(1));
+  EXPECT_THAT(actions.mismatches[0].transfer_ids, ElementsAre("x", "later"));
+  EXPECT_THAT(actions.warnings, ElementsAre(HasSubstr(std::string(Message(CheckLeaseAgreement(kLease, 7))))));
+  EXPECT_EQ(producer_.TakeStats().lease_mismatches, 1);
+  // A prefill that ends after D's word is held for nobody either.
+  Announce("later", "q");
+  EXPECT_THAT(Finish("later", "q").finished_requests, ElementsAre("q"));
+}
+
 TEST_F(ProducerTest, LeaseThatIsNoWholeNumberOfNanosecondsAgreesWithItself) {
   producer_ = Make(Rank(1, 0), 1.0 / 3);
   Prefill("x", "p");

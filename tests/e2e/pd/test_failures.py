@@ -1,5 +1,8 @@
 """Engines that do not agree: nothing hangs, blocks come back, and the log says why."""
 
+import json
+import urllib.request
+
 import pytest
 
 from engine import prompt
@@ -29,6 +32,11 @@ def test_engines_with_different_leases_refuse_one_another_with_both_values(lasti
     _, answer = pair.ask(prompt(300, seed=1))
     assert answer["finish_reason"] == "error" and not answer["tokens"]
     until(lambda: any("kv_lease_duration" in line and "3" in line and "4" in line for line in pair.decode.lines), "D's log does not say why", 10)
+    # P has heard of it, tells it to proxies, and holds nothing for D.
+    with urllib.request.urlopen(f"{pair.prefill.bootstrap}/status", timeout=10) as page:
+        mismatches = json.load(page)["mismatches"]
+    assert any("3 s on the prefill engine" in told["text"] and "4 s on the decode engine" in told["text"] for told in mismatches), mismatches
+    until(lambda: pair.prefill.wrote("4 s on the decode engine"), "P's log does not say why", 10)
     # Others are served on.
     assert pair.decode.ask(prompt(100, seed=2))["finish_reason"] == "length"
     pair.wait_idle()
