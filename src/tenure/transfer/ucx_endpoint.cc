@@ -6,6 +6,7 @@
 #include "tenure/base/status.h"
 #include "tenure/transfer/socket_address.h"
 #include "tenure/transfer/ucx_frame.h"
+#include "tenure/transfer/ucx_send.h"
 #include "tenure/transfer/ucx_transport.h"
 
 namespace tenure::transfer {
@@ -52,26 +53,9 @@ absl::StatusOr<std::unique_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker& work
 }
 
 void UcxEndpoint::SendFirst() {
-  struct First {
-    const UcxLibrary& ucx;
-    UcxPart head;
-  };
-  auto first = std::make_unique<First>(First{worker_.ucx(), {receiver_, id_, 0, 0}});
-  ucp_request_param_t params = {};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
-  params.user_data = first.get();
-  params.cb.send = [](void* request, ucs_status_t, void* data) {
-    const std::unique_ptr<First> sent(static_cast<First*>(data));
-    sent->ucx.request_free(request);
-  };
-  const ucs_status_ptr_t result = worker_.ucx().am_send_nbx(endpoint_, static_cast<unsigned>(UcxMessage::kPart),
-                                                            &first->head, sizeof(first->head), nullptr, 0, &params);
-  if (IsRequest(result)) {
-    (void)first.release();
-  } else if (result != nullptr) {
-    Fail(UcxStatus(worker_.ucx(), StatusOf(result), "connecting to the peer"));
-  }
+  const UcxPart first = {receiver_, id_, 0, 0};
+  const ucs_status_t status = SendHead(worker_.ucx(), endpoint_, UcxMessage::kPart, first, UCP_AM_SEND_FLAG_REPLY);
+  if (status != UCS_OK) Fail(UcxStatus(worker_.ucx(), status, "connecting to the peer"));
 }
 
 void UcxEndpoint::OnAnswer(UcxVerdict verdict) {

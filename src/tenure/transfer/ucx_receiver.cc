@@ -12,6 +12,7 @@
 #include "tenure/base/log.h"
 #include "tenure/base/status.h"
 #include "tenure/transfer/socket_address.h"
+#include "tenure/transfer/ucx_send.h"
 
 namespace tenure::transfer {
 namespace {
@@ -21,12 +22,6 @@ bool HasRdmaDevice() {
   std::error_code none;
   return std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator();
 }
-
-// An answer on its way; UCX reads its head until it has gone.
-struct SentAnswer {
-  const UcxLibrary& ucx;
-  UcxAnswer head;
-};
 
 }  // namespace
 
@@ -65,12 +60,8 @@ absl::Status UcxReceiver::Listen(const std::string& host) {
   if (getentropy(&address_.receiver, sizeof(address_.receiver)) != 0)
     return Unavailable("the system gives no random bytes");
 
-  ucp_am_handler_param_t handler = {};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = static_cast<unsigned>(UcxMessage::kPart);
-  handler.arg = this;
-  handler.cb = [](void* self, const void* head, size_t head_size, void* bytes, size_t size,
-                  const ucp_am_recv_param_t* param) {
+  const auto handler = [](void* self, const void* head, size_t head_size, void* bytes, size_t size,
+                          const ucp_am_recv_param_t* param) {
     UcxPart part;
     const bool whole = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;  // Writers ask for that.
     if (head_size != sizeof(part) || !whole || (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
@@ -78,7 +69,7 @@ absl::Status UcxReceiver::Listen(const std::string& host) {
     static_cast<UcxReceiver*>(self)->OnPart(param->reply_ep, part, bytes, size);
     return UCS_OK;
   };
-  return UcxStatus(ucx, ucx.worker_set_am_recv_handler(worker_.handle(), &handler), "taking messages");
+  return worker_.Handle(UcxMessage::kPart, handler, this);
 }
 
 void UcxReceiver::Accept(ucp_conn_request_h request) {
@@ -140,20 +131,8 @@ UcxVerdict UcxReceiver::Take(const UcxPart& part, const Progress& progress, cons
 }
 
 void UcxReceiver::Answer(ucp_ep_h to, const UcxAnswer& answer) {
-  const UcxLibrary& ucx = worker_.ucx();
-  auto sent = std::make_unique<SentAnswer>(SentAnswer{ucx, answer});
-  ucp_request_param_t params = {};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_AM_SEND_FLAG_EAGER;
-  params.user_data = sent.get();
-  params.cb.send = [](void* request, ucs_status_t, void* data) {
-    const std::unique_ptr<SentAnswer> done(static_cast<SentAnswer*>(data));
-    done->ucx.request_free(request);
-  };
-  const ucs_status_ptr_t result = ucx.am_send_nbx(to, static_cast<unsigned>(UcxMessage::kAnswer), &sent->head,
-                                                  sizeof(UcxAnswer), nullptr, 0, &params);
-  // A writer that has gone needs no answer; UCX reports its connection.
-  if (IsRequest(result)) (void)sent.release();
+  // A writer that has gone needs none; UCX reports its connection.
+  (void)SendHead(worker_.ucx(), to, UcxMessage::kAnswer, answer);
 }
 
 void UcxReceiver::Sweep() {

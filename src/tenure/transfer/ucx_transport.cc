@@ -1,20 +1,17 @@
 #include "tenure/transfer/ucx_transport.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <deque>
 #include <list>
 #include <thread>
 #include <utility>
 
-#include "tenure/base/check.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
+#include "tenure/base/wake_event.h"
 #include "tenure/transfer/ucx_endpoint.h"
 #include "tenure/transfer/ucx_receiver.h"
 #include "tenure/transfer/ucx_worker.h"
@@ -37,19 +34,18 @@ constexpr absl::Duration kCloseWaitMax = absl::Seconds(1);
 
 class UcxThread final : public UcxTransport {
  public:
-  explicit UcxThread(const Clock& clock) : clock_(clock), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  explicit UcxThread(const Clock& clock) : clock_(clock) {}
 
   ~UcxThread() override {
     if (thread_.joinable()) {
       Command([this] { stopping_ = true; });
       thread_.join();
     }
-    if (wake_ >= 0) close(wake_);
   }
 
   // Makes the worker in its thread.
   absl::Status Start(const UcxTransportOptions& options) {
-    if (wake_ < 0) return Unavailable("this process has no file descriptor left for the ucx transport");
+    if (!wake_.valid()) return Unavailable("this process has no file descriptor left for the ucx transport");
     const std::string transports = options.transports.empty() ? kAllButSharedMemory : options.transports;
     Outcome started;
     thread_ = std::thread([&, transports] {
@@ -134,8 +130,7 @@ class UcxThread final : public UcxTransport {
       const MutexLock lock(mutex_);
       commands_.push_back(std::move(command));
     }
-    const uint64_t one = 1;
-    TENURE_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+    wake_.Wake();
   }
 
   // The rest runs in the thread of the worker.
@@ -282,8 +277,9 @@ class UcxThread final : public UcxTransport {
     if (now >= post.deadline()) {
       const bool alone = endpoint.unanswered == 1;
       // Posts in time keep the connection; the last one that runs into its deadline takes it down.
-      if (alone && (post.issued() || !endpoint.connected()))
+      if (alone && (post.issued() || !endpoint.connected())) {
         endpoint.Fail(absl::DeadlineExceededError("the peer took no part in time"));
+      }
       post.Answer(absl::DeadlineExceededError("the write was not done by its deadline"));
       return false;
     }
@@ -310,10 +306,9 @@ class UcxThread final : public UcxTransport {
     }
     // Rounded up, so that a wait for a deadline does not end just before it, again and again.
     const int64_t milliseconds = longest <= absl::ZeroDuration() ? 0 : absl::ToInt64Milliseconds(longest) + 1;
-    std::array<pollfd, 2> events = {pollfd{wake_, POLLIN, 0}, pollfd{worker_->event_descriptor(), POLLIN, 0}};
+    std::array<pollfd, 2> events = {pollfd{wake_.fd(), POLLIN, 0}, pollfd{worker_->event_descriptor(), POLLIN, 0}};
     poll(events.data(), events.size(), static_cast<int>(milliseconds));
-    uint64_t count = 0;
-    if ((events[0].revents & POLLIN) != 0) (void)!read(wake_, &count, sizeof(count));
+    if ((events[0].revents & POLLIN) != 0) wake_.Clear();
   }
 
   // Answers what is open, and lets UCX go of it.
@@ -352,7 +347,7 @@ class UcxThread final : public UcxTransport {
   }
 
   const Clock& clock_;
-  const int wake_;
+  const WakeEvent wake_;
   std::thread thread_;
 
   mutable Mutex mutex_;

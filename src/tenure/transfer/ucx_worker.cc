@@ -49,20 +49,25 @@ bool UcxWorker::has_device_memory() const {
   return std::any_of(types_.begin(), types_.end(), [](ucs_memory_type_t type) { return type != UCS_MEMORY_TYPE_HOST; });
 }
 
+absl::Status UcxWorker::Handle(UcxMessage message, ucp_am_recv_callback_t handler, void* argument) {
+  ucp_am_handler_param_t params = {};
+  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  params.id = static_cast<unsigned>(message);
+  params.cb = handler;
+  params.arg = argument;
+  return UcxStatus(ucx_, ucx_.worker_set_am_recv_handler(worker_, &params), "taking messages");
+}
+
 absl::Status UcxWorker::TakeAnswers(std::function<void(const UcxAnswer&)> take) {
   take_answer_ = std::move(take);
-  ucp_am_handler_param_t handler = {};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = static_cast<unsigned>(UcxMessage::kAnswer);
-  handler.arg = this;
-  handler.cb = [](void* self, const void* head, size_t head_size, void*, size_t, const ucp_am_recv_param_t*) {
+  const auto handler = [](void* self, const void* head, size_t head_size, void*, size_t, const ucp_am_recv_param_t*) {
     UcxAnswer answer;
     if (head_size != sizeof(answer)) return UCS_OK;
     std::memcpy(&answer, head, sizeof(answer));
     static_cast<UcxWorker*>(self)->take_answer_(answer);
     return UCS_OK;
   };
-  return UcxStatus(ucx_, ucx_.worker_set_am_recv_handler(worker_, &handler), "taking messages");
+  return Handle(UcxMessage::kAnswer, handler, this);
 }
 
 absl::Status UcxWorker::Register(const std::vector<MemoryRange>& ranges) {

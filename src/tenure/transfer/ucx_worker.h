@@ -38,6 +38,8 @@ class UcxWorker {
   // Framed, for peers.
   const std::vector<pd::MemoryKey>& keys() const { return keys_; }
 
+  // Calls `handler` with `argument` from within Progress() for every such message.
+  absl::Status Handle(UcxMessage message, ucp_am_recv_callback_t handler, void* argument);
   // Calls `take` from within Progress() for every answer of a peer.
   absl::Status TakeAnswers(std::function<void(const UcxAnswer&)> take);
 
