@@ -248,6 +248,16 @@ class BackgroundThreadsTest : public ::testing::Test {
     ASSERT_TRUE(lookups.ok()) << lookups.status();
     lookups_ = *std::move(lookups);
   }
+  // Without grace, on hand_clock_: request "a" waits for a probe that does not end. Returns the options.
+  BackgroundLookupOptions MakeWithAHangingSearch() {
+    BackgroundLookupOptions options;
+    options.grace = absl::ZeroDuration();
+    Make(options, hand_clock_);
+    pool_.Shut(true);
+    EXPECT_EQ(Ask("a"), nullptr);
+    pool_.WaitForProbe();
+    return options;
+  }
   Answer Ask(const std::string& request) { return lookups_->Ask(request, {source_, Tokens(kChunks * 16 + 1)}); }
   Answer AskUntilAnswered(const std::string& request) {
     Answer answer = Ask(request);
@@ -289,12 +299,7 @@ TEST_F(BackgroundThreadsTest, ManyRequestsOnSeveralThreads) {
 }
 
 TEST_F(BackgroundThreadsTest, AHangingPoolCostsItsRequestADeadlineAndTheCallerNothing) {
-  BackgroundLookupOptions options;
-  options.grace = absl::ZeroDuration();
-  Make(options, hand_clock_);
-  pool_.Shut(true);
-  EXPECT_EQ(Ask("a"), nullptr);
-  pool_.WaitForProbe();
+  const BackgroundLookupOptions options = MakeWithAHangingSearch();
   EXPECT_EQ(Ask("b"), nullptr);
   hand_clock_.Advance(options.answers.deadline);
   EXPECT_EQ(AskUntilAnswered("a")->length, Tokens());
@@ -351,12 +356,7 @@ TEST_F(BackgroundThreadsTest, StopsWhileSearchesAreQueuedAndUnderWay) {
 }
 
 TEST_F(BackgroundThreadsTest, StopGivesACallThatHangsUpAndEndsItWhenCalledAgain) {
-  BackgroundLookupOptions options;
-  options.grace = absl::ZeroDuration();
-  Make(options, hand_clock_);
-  pool_.Shut(true);
-  EXPECT_EQ(Ask("a"), nullptr);
-  pool_.WaitForProbe();
+  MakeWithAHangingSearch();
   EXPECT_FALSE(lookups_->Stop(absl::ZeroDuration()));
   EXPECT_EQ(Ask("a")->length, Tokens());
   EXPECT_FALSE(lookups_->Stop(absl::ZeroDuration()));
