@@ -83,9 +83,7 @@ absl::StatusOr<UcxLibrary> Load() {
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_arm", ucx.worker_arm));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_worker_set_am_recv_handler", ucx.worker_set_am_recv_handler));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_create", ucx.listener_create));
-  TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_destroy", ucx.listener_destroy));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_query", ucx.listener_query));
-  TENURE_RETURN_IF_ERROR(Find(library, "ucp_listener_reject", ucx.listener_reject));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_mem_map", ucx.mem_map));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_mem_unmap", ucx.mem_unmap));
   TENURE_RETURN_IF_ERROR(Find(library, "ucp_mem_query", ucx.mem_query));

@@ -26,9 +26,7 @@ struct UcxLibrary {
   decltype(&ucp_worker_arm) worker_arm = nullptr;
   decltype(&ucp_worker_set_am_recv_handler) worker_set_am_recv_handler = nullptr;
   decltype(&ucp_listener_create) listener_create = nullptr;
-  decltype(&ucp_listener_destroy) listener_destroy = nullptr;
   decltype(&ucp_listener_query) listener_query = nullptr;
-  decltype(&ucp_listener_reject) listener_reject = nullptr;
   decltype(&ucp_mem_map) mem_map = nullptr;
   decltype(&ucp_mem_unmap) mem_unmap = nullptr;
   decltype(&ucp_mem_query) mem_query = nullptr;

@@ -34,28 +34,15 @@ absl::StatusOr<std::unique_ptr<UcxReceiver>> UcxReceiver::Create(UcxWorker& work
 }
 
 void UcxReceiver::Stop() {
-  if (listener_ != nullptr) worker_.ucx().listener_destroy(std::exchange(listener_, nullptr));
+  stopped_ = true;
   for (const auto& [endpoint, connection] : std::exchange(connections_, {})) Close(endpoint);
 }
 
 absl::Status UcxReceiver::Listen(const std::string& host) {
   TENURE_ASSIGN_OR_RETURN(const SocketAddress own, ListenAddress(host));
-  ucp_listener_params_t params = {};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {own.get(), own.size};
-  params.conn_handler.cb = [](ucp_conn_request_h request, void* self) {
-    static_cast<UcxReceiver*>(self)->Accept(request);
-  };
-  params.conn_handler.arg = this;
-  const UcxLibrary& ucx = worker_.ucx();
-  const ucs_status_t status = ucx.listener_create(worker_.handle(), &params, &listener_);
-  if (status != UCS_OK) listener_ = nullptr;
-  TENURE_RETURN_IF_ERROR(UcxStatus(ucx, status, fmt::format("listening at {}", host).c_str()));
-  ucp_listener_attr_t attributes = {};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  TENURE_RETURN_IF_ERROR(UcxStatus(ucx, ucx.listener_query(listener_, &attributes), "asking for the listener's port"));
+  const auto accept = [](ucp_conn_request_h request, void* self) { static_cast<UcxReceiver*>(self)->Accept(request); };
+  TENURE_ASSIGN_OR_RETURN(address_.port, worker_.Listen(own, accept, this));
   address_.host = HostOf(own);
-  address_.port = PortOf({attributes.sockaddr, own.size});
   address_.rdma = HasRdmaDevice();
   if (getentropy(&address_.receiver, sizeof(address_.receiver)) != 0)
     return Unavailable("the system gives no random bytes");
@@ -74,11 +61,6 @@ absl::Status UcxReceiver::Listen(const std::string& host) {
 
 void UcxReceiver::Accept(ucp_conn_request_h request) {
   const UcxLibrary& ucx = worker_.ucx();
-  if (connections_.size() >= kConnectionsMax) {
-    LogWarning("ucx: a connection is refused, since {} are open", connections_.size());
-    ucx.listener_reject(listener_, request);
-    return;
-  }
   ucp_ep_params_t params = {};
   params.field_mask =
       UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
@@ -92,11 +74,11 @@ void UcxReceiver::Accept(ucp_conn_request_h request) {
   params.err_handler.arg = this;
   ucp_ep_h endpoint = nullptr;
   const ucs_status_t status = ucx.ep_create(worker_.handle(), &params, &endpoint);
-  if (status == UCS_OK) {
-    connections_.emplace(endpoint, Connection());
-  } else {
-    LogWarning("ucx: a writer cannot connect: {}", ucx.status_string(status));
-  }
+  if (status != UCS_OK) return LogWarning("ucx: a writer cannot connect: {}", ucx.status_string(status));
+  // Taken and then closed, since a refusal by the listener may end the process in UCX 1.13.
+  const bool full = connections_.size() >= kConnectionsMax;
+  if (full) LogWarning("ucx: a connection is closed, since {} are open", connections_.size());
+  connections_.emplace(endpoint, Connection{{}, full});
 }
 
 void UcxReceiver::OnPart(ucp_ep_h from, const UcxPart& part, const void* bytes, uint64_t size) {
@@ -120,7 +102,7 @@ void UcxReceiver::OnPart(ucp_ep_h from, const UcxPart& part, const void* bytes, 
 }
 
 UcxVerdict UcxReceiver::Take(const UcxPart& part, const Progress& progress, const void* bytes, uint64_t size) const {
-  if (part.receiver != address_.receiver) return UcxVerdict::kOtherReceiver;
+  if (stopped_ || part.receiver != address_.receiver) return UcxVerdict::kOtherReceiver;
   if (part.total == 0 && size == 0) return UcxVerdict::kWritten;
   if (progress.answered || size > part.total - std::min(part.total, progress.received) ||
       worker_.memory_map().Find(part.to, size) == MemoryMap::kNone) {

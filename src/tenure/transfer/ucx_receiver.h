@@ -6,8 +6,8 @@
 // connections are made through a listener and not from a worker's address: a writer that dies while it connects ends
 // the other process there.
 //
-// Made, used and destroyed by the thread of its worker; callbacks come from within UcxWorker::Progress, so a worker
-// that runs on ends before this does, with Stop() before both.
+// Used by the thread of its worker; callbacks come from within UcxWorker::Progress, so a worker that runs on ends
+// before this does.
 #pragma once
 
 #include <map>
@@ -26,17 +26,16 @@ class UcxReceiver {
   // Listens at any free port of `host`. InvalidArgument for a host that is none of this machine, Unavailable when UCX
   // refuses.
   static absl::StatusOr<std::unique_ptr<UcxReceiver>> Create(UcxWorker& worker, const std::string& host);
-  ~UcxReceiver() { Stop(); }
   UcxReceiver(const UcxReceiver&) = delete;
   UcxReceiver& operator=(const UcxReceiver&) = delete;
 
   const UcxAddress& address() const { return address_; }
   // Closes connections whose writer has gone.
   void Sweep();
-  // Takes nothing any more and closes all connections. The worker's Progress may come here until it ends.
+  // Closes all connections, and tells later ones that the address means nobody.
   void Stop();
 
-  // Connections beyond them are refused; posts of one writer that are not whole, beyond them its connection is closed.
+  // Connections beyond them are closed; posts of one writer that are not whole, beyond them its connection is closed.
   static constexpr size_t kConnectionsMax = 4096;
   static constexpr size_t kPostsMax = Transport::kOpenPostsMax;
 
@@ -60,7 +59,7 @@ class UcxReceiver {
 
   UcxWorker& worker_;
   UcxAddress address_;
-  ucp_listener_h listener_ = nullptr;
+  bool stopped_ = false;
   std::map<ucp_ep_h, Connection> connections_;
 };
 

@@ -14,6 +14,7 @@
 #include "tenure/base/wake_event.h"
 #include "tenure/transfer/ucx_endpoint.h"
 #include "tenure/transfer/ucx_receiver.h"
+#include "tenure/transfer/ucx_retired.h"
 #include "tenure/transfer/ucx_worker.h"
 
 namespace tenure::transfer {
@@ -328,9 +329,13 @@ class UcxThread final : public UcxTransport {
     }
     while (RunCommands()) {  // Posts from within `done`, which are refused.
     }
+    worker_->ReleaseMemory();
+    (void)worker_->TakeAnswers([](const UcxAnswer&) {});
+    if (closing_.empty()) return RetireUcx(std::move(worker_), std::move(receiver_));
+    // UCX refers to posts that it has not let go of, so nobody may move it on.
     for (const std::unique_ptr<UcxEndpoint>& endpoint : closing_) endpoint->Release();
-    worker_.reset();
-    receiver_.reset();
+    (void)worker_.release();
+    (void)receiver_.release();
     posts_by_id_.clear();
     posts_.clear();
     closing_.clear();
@@ -357,7 +362,7 @@ class UcxThread final : public UcxTransport {
 
   // Of the worker's thread.
   bool stopping_ = false;
-  std::unique_ptr<UcxReceiver> receiver_;  // Its destructor needs the worker, unless it was stopped.
+  std::unique_ptr<UcxReceiver> receiver_;
   std::unique_ptr<UcxWorker> worker_;
   std::map<std::string, std::unique_ptr<UcxEndpoint>> endpoints_;  // By the peer's address.
   std::vector<std::unique_ptr<UcxEndpoint>> closing_;

@@ -1,5 +1,7 @@
 #include "tenure/transfer/ucx_worker.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,9 +19,19 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& 
 }
 
 UcxWorker::~UcxWorker() {
+  ReleaseMemory();
+  if (listener_ != nullptr) return;
   if (worker_ != nullptr) ucx_.worker_destroy(worker_);
-  for (ucp_mem_h memory : memory_) ucx_.mem_unmap(context_, memory);
   if (context_ != nullptr) ucx_.cleanup(context_);
+}
+
+void UcxWorker::ReleaseMemory() {
+  for (ucp_mem_h memory : memory_) ucx_.mem_unmap(context_, memory);
+  memory_.clear();
+  types_.clear();
+  keys_.clear();
+  ranges_.clear();
+  map_ = MemoryMap();
 }
 
 absl::Status UcxWorker::Start(const std::string& transports) {
@@ -43,6 +55,22 @@ absl::Status UcxWorker::Start(const std::string& transports) {
   if (status != UCS_OK) worker_ = nullptr;
   TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, status, "making UCX's worker"));
   return UcxStatus(ucx_, ucx_.worker_get_efd(worker_, &event_descriptor_), "asking for UCX's events");
+}
+
+absl::StatusOr<uint16_t> UcxWorker::Listen(const SocketAddress& own, ucp_listener_conn_callback_t handler,
+                                           void* argument) {
+  ucp_listener_params_t params = {};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {own.get(), own.size};
+  params.conn_handler = {handler, argument};
+  const ucs_status_t status = ucx_.listener_create(worker_, &params, &listener_);
+  if (status != UCS_OK) listener_ = nullptr;
+  TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, status, fmt::format("listening at {}", HostOf(own)).c_str()));
+  ucp_listener_attr_t attributes = {};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  TENURE_RETURN_IF_ERROR(
+      UcxStatus(ucx_, ucx_.listener_query(listener_, &attributes), "asking for the listener's port"));
+  return PortOf({attributes.sockaddr, own.size});
 }
 
 bool UcxWorker::has_device_memory() const {

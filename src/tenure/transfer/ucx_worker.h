@@ -1,6 +1,6 @@
 // UCX's context and worker: the memory that peers may write to, and progress.
 //
-// Made, used and destroyed by one thread.
+// Made and used by one thread at a time. UCX's part of one that listens stays (ucx_retired.h).
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "tenure/transfer/memory_map.h"
+#include "tenure/transfer/socket_address.h"
 #include "tenure/transfer/transport.h"
 #include "tenure/transfer/ucx_library.h"
 #include "tenure/transfer/ucx_message.h"
@@ -29,6 +30,8 @@ class UcxWorker {
 
   // As Transport::Register.
   absl::Status Register(const std::vector<MemoryRange>& ranges);
+  // Nobody writes to it or from it any more.
+  void ReleaseMemory();
   const MemoryMap& memory_map() const { return map_; }
   // What UCX calls the range with this place in memory_map(), and whether it is the host's or a GPU's.
   ucp_mem_h memory(size_t range) const { return memory_[range]; }
@@ -38,6 +41,9 @@ class UcxWorker {
   // Framed, for peers.
   const std::vector<pd::MemoryKey>& keys() const { return keys_; }
 
+  // Takes connections at any free port of this address, once: calls `handler` with `argument` from within Progress()
+  // for each one. The port; Unavailable when UCX refuses.
+  absl::StatusOr<uint16_t> Listen(const SocketAddress& own, ucp_listener_conn_callback_t handler, void* argument);
   // Calls `handler` with `argument` from within Progress() for every such message.
   absl::Status Handle(UcxMessage message, ucp_am_recv_callback_t handler, void* argument);
   // Calls `take` from within Progress() for every answer of a peer.
@@ -57,6 +63,7 @@ class UcxWorker {
   const UcxLibrary& ucx_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
   int event_descriptor_ = -1;
   std::function<void(const UcxAnswer&)> take_answer_;
   std::vector<MemoryRange> ranges_;
