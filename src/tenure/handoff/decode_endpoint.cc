@@ -59,6 +59,8 @@ void DecodeEndpoint::Handle(Event event) {
   {
     MutexLock lock(mutex_);
     actions = event(consumer_, clock_.Now());
+    // Before anybody can see what comes of it.
+    if (board_ != nullptr && !actions.mismatches.empty()) board_->Add(actions.mismatches);
     MoveTo(outcomes_.received, actions.received);
     MoveTo(outcomes_.failed, actions.failed);
     MoveTo(outcomes_.failing, actions.failing);
@@ -89,7 +91,6 @@ MonotonicTime DecodeEndpoint::OnTime(MonotonicTime now) {
 
 void DecodeEndpoint::CarryOut(pd::ConsumerActions actions) {
   links_->CarryOut(actions.queries, std::move(actions.sends), actions.closes);
-  if (board_ != nullptr && !actions.mismatches.empty()) board_->Add(actions.mismatches);
   log_.Warn(actions.warnings);
 }
 

@@ -59,6 +59,8 @@ void PrefillEndpoint::Handle(Event event) {
   {
     MutexLock lock(mutex_);
     actions = event(producer_, clock_.Now());
+    // Before anybody can see what comes of it.
+    if (board_ != nullptr && !actions.mismatches.empty()) board_->Add(actions.mismatches);
     std::move(actions.finished_requests.begin(), actions.finished_requests.end(), std::back_inserter(finished_));
   }
   CarryOut(std::move(actions));
@@ -102,7 +104,6 @@ MonotonicTime PrefillEndpoint::OnTime(MonotonicTime now) {
 void PrefillEndpoint::CarryOut(pd::ProducerActions actions) {
   for (pd::PeerReply& reply : actions.replies) router_->Reply(std::move(reply.peer), std::move(reply.bytes));
   for (pd::HandoffWrite& write : actions.writes) PostWrite(std::move(write));
-  if (board_ != nullptr && !actions.mismatches.empty()) board_->Add(actions.mismatches);
   log_.Warn(actions.warnings);
 }
 
