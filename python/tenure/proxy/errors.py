@@ -67,6 +67,10 @@ class ProxyError(Exception):
         """The same error with more known of its reason."""
         return ProxyError(self.status, self.outcome, f"{self.message}; {note}", param=self.param)
 
+    def after(self, earlier: ProxyError | None) -> ProxyError:
+        """The same error with an earlier one of the same request, which was tried again. An engine's own body stays as it is."""
+        return self if earlier is None or self._body is not None else self.with_note(f"before that, {earlier.message}")
+
     def _fields(self) -> dict[str, Any]:
         return {"message": self.message, "type": _TYPES[self.outcome], "param": self.param, "code": self.status}
 

@@ -75,4 +75,6 @@ class Metrics:
         metric(name, "gauge", "1 while an engine is given requests.", of_servers(name, "healthy"))
         name = "tenure_proxy_server_calls_in_flight"
         metric(name, "gauge", "Calls under way at an engine.", of_servers(name, "in_flight"))
+        name = "tenure_proxy_failovers_total"
+        metric(name, "counter", "Requests that failed at an engine and went to another one.", of_servers(name, "failovers"))
         return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from typing import Any, Sequence, TypeVar
+from typing import Any, Collection, Sequence, TypeVar
 
 from tenure.proxy.errors import ProxyError
 from tenure.proxy.options import PrefillAddress, ProxyOptions
@@ -22,6 +22,8 @@ class Server:
         self.healthy = False
         self.detail = "not checked yet"
         self.in_flight = 0
+        # Requests that failed here and went to another engine.
+        self.failovers = 0
         # Set to have it looked at now: a request failed there.
         self.recheck = asyncio.Event()
         self._since = time.monotonic()
@@ -96,18 +98,18 @@ class Fleet:
         """Every engine."""
         return [*self.prefillers, *self.decoders]
 
-    def choose(self) -> Route:
-        """P's rank and the decoder of the next request. ProxyError 503 when there is none."""
-        decoder = self.choose_decoder()
-        ranks = [(server, rank) for server in self.prefillers if server.healthy for rank in server.engines]
+    def choose(self, without: Collection[Server] = ()) -> Route:
+        """P's rank and the decoder of the next request, which are none of `without`. ProxyError 503 when there is none."""
+        decoder = self.choose_decoder(without)
+        ranks = [(server, rank) for server in self.prefillers if server.healthy and server not in without for rank in server.engines]
         if not ranks:
             raise _none_healthy(self.prefillers)
         prefiller, rank = self._prefill_turns.next(ranks)
         return Route(prefiller, rank, prefiller.engines[rank], decoder)
 
-    def choose_decoder(self) -> Decoder:
-        """The next decoder. ProxyError 503 when there is none."""
-        healthy = [server for server in self.decoders if server.healthy]
+    def choose_decoder(self, without: Collection[Server] = ()) -> Decoder:
+        """The next decoder, which is none of `without`. ProxyError 503 when there is none."""
+        healthy = [server for server in self.decoders if server.healthy and server not in without]
         if not healthy:
             raise _none_healthy(self.decoders)
         return self._decode_turns.next(healthy)

@@ -27,9 +27,10 @@ class Answer:
     outcome: Outcome
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Transfer:
-    """One request's engines. prefiller: None when the client named a peer that the proxy does not call."""
+    """One request's engines. decoder: the one that is called now. prefiller: None when the client named a peer that the proxy does not
+    call."""
 
     transfer_id: str
     decoder: Decoder

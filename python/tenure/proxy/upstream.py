@@ -49,6 +49,11 @@ def describe(error: BaseException) -> str:
 FAILURES = (aiohttp.ClientError, OSError, asyncio.TimeoutError, AnswerTooLong)
 
 
+def never_reached(error: BaseException) -> bool:
+    """Whether a call that ended with one of FAILURES had no connection, so that the engine has seen nothing of it."""
+    return isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+
+
 def failed_call(error: BaseException, role: str, server: Server) -> ProxyError:
     """The error for a call that ended with one of FAILURES. A server with no process behind it is out of service at once."""
     reason = describe(error)
