@@ -96,12 +96,13 @@ class Engine(HttpServer):
 
 
 class Bootstrap(HttpServer):
-    """P's list of ranks. status: what GET /status answers; None: 404, as stock's."""
+    """P's list of ranks. status: what GET /status answers; None: 404, as stock's. asked: how often."""
 
     def __init__(self, engines):
         super().__init__()
         self.engines = engines
         self.status = None
+        self.asked = 0
 
     def add_routes(self, router):
         router.add_get("/query", self._query)
@@ -112,6 +113,7 @@ class Bootstrap(HttpServer):
         return web.json_response(entries)
 
     async def _status(self, _request):
+        self.asked += 1
         return web.Response(status=404) if self.status is None else web.json_response(self.status)
 
 

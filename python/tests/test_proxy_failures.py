@@ -133,6 +133,26 @@ def test_failed_decode_ends_prefill_and_has_the_reason_of_the_bootstrap_server()
     run(test())
 
 
+def test_bootstrap_server_that_learns_the_reason_a_moment_later_is_asked_again():
+    async def test():
+        async with Rig().running() as rig:
+            rig.prefill.answer = never
+
+            async def mismatched(request, body):
+                await until(lambda: rig.prefill.calls)
+                return await failing(500, "Internal server error")(request, body)
+
+            rig.decode.answer = mismatched
+            asking = asyncio.create_task(rig.post())
+            await until(lambda: rig.prefill.bootstrap.asked)
+            (_path, _headers, body), bootstrap = rig.decode.calls[0], rig.prefill.bootstrap
+            bootstrap.status = {"mismatches": [{"transfer_id": body["kv_transfer_params"]["transfer_id"], "text": "leases differ"}]}
+            assert message(await asking).endswith("status 500: Internal server error; leases differ")
+            assert bootstrap.asked == 2
+
+    run(test())
+
+
 @pytest.mark.parametrize("status", [None, {}, [], {"mismatches": {}}, {"mismatches": [1, {"transfer_id": 1}, {"text": "t"}]}, "x" * 2_000_000])
 def test_bootstrap_server_that_knows_nothing_adds_nothing(status):
     async def test():

@@ -17,6 +17,8 @@ _logger = logging.getLogger("tenure.proxy")
 
 # When D has failed: for P's own failure to arrive, which is often the reason, and for P's bootstrap server to say more.
 REASON_SECONDS = 0.25
+# D fails a request at the moment at which it tells P why, so P may know nothing yet.
+_ASK_AGAIN_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +117,15 @@ class Supervision:
         if not self._prefill.done():
             await asyncio.wait({self._prefill}, timeout=REASON_SECONDS)
         prefill_error = self._prefill_error()
-        note = prefill_error.message if prefill_error else await self._ask_reason(self._transfer.prefiller, self._transfer.transfer_id)
+        note = prefill_error.message if prefill_error else await self._known_reason(self._transfer.prefiller)
         return error.with_note(note) if note else error
+
+    async def _known_reason(self, prefiller: Prefiller) -> str:
+        """What P's bootstrap server knows of the transfer; empty when it is nothing, twice."""
+        if reason := await self._ask_reason(prefiller, self._transfer.transfer_id):
+            return reason
+        await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        return await self._ask_reason(prefiller, self._transfer.transfer_id)
 
     def _prefill_error(self) -> ProxyError | None:
         if self._prefill is None or not self._prefill.done():
