@@ -39,7 +39,7 @@ absl::StatusOr<LocalIdentity> DecodeLocalIdentity(std::string_view address);
 // not there or a GPU's, FailedPrecondition when this process may not ask.
 absl::Status CheckHostMemory(uint64_t address, uint64_t size);
 
-// Move-only; one thread at a time.
+// Move-only; its const methods from any thread.
 class LocalPeer {
  public:
   // FailedPrecondition: another host, another pid namespace, or not permitted. Unavailable: gone, or another process by

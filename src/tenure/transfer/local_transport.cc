@@ -1,7 +1,7 @@
 #include "tenure/transfer/local_transport.h"
 
+#include <algorithm>
 #include <atomic>
-#include <climits>
 #include <deque>
 #include <thread>
 #include <utility>
@@ -9,51 +9,13 @@
 #include "tenure/base/mutex.h"
 #include "tenure/base/random.h"
 #include "tenure/base/status.h"
+#include "tenure/transfer/local_parts.h"
 #include "tenure/transfer/local_peer.h"
 #include "tenure/transfer/range_registry.h"
 #include "tenure/transfer/write_list.h"
 
 namespace tenure::transfer {
 namespace {
-
-// The writes of a post, cut into parts for process_vm_writev. Both sides have the same lengths.
-class PartCutter {
- public:
-  explicit PartCutter(const std::vector<PlacedWrite>& writes) : writes_(writes) { from_.reserve(IOV_MAX); }
-
-  bool done() const { return next_ == writes_.size(); }
-  const std::vector<iovec>& from() const { return from_; }
-  const std::vector<iovec>& to() const { return to_; }
-
-  // The next part, from where Advance has come to.
-  void Cut() {
-    from_.clear();
-    to_.clear();
-    uint64_t left = LocalTransport::kPartBytesMax;
-    uint64_t skip = skip_;
-    for (size_t i = next_; i < writes_.size() && left > 0 && from_.size() < IOV_MAX; ++i, skip = 0) {
-      const PlacedWrite& write = writes_[i];
-      const uint64_t size = std::min(write.size - skip, left);
-      // Addresses of two processes; only the kernel follows them.
-      from_.push_back({reinterpret_cast<void*>(write.from + skip), size});
-      to_.push_back({reinterpret_cast<void*>(write.to + skip), size});
-      left -= size;
-    }
-  }
-
-  void Advance(size_t bytes) {
-    uint64_t written = skip_ + bytes;
-    while (next_ < writes_.size() && written >= writes_[next_].size) written -= writes_[next_++].size;
-    skip_ = written;
-  }
-
- private:
-  const std::vector<PlacedWrite>& writes_;
-  size_t next_ = 0;
-  uint64_t skip_ = 0;  // Bytes of writes_[next_] that are written.
-  std::vector<iovec> from_;
-  std::vector<iovec> to_;
-};
 
 struct Order {
   pd::TransportAddress peer;
@@ -126,41 +88,99 @@ class LocalWriter final : public LocalTransport {
   }
 
   void Run() {
-    while (true) {
-      Order order;
-      {
-        const MutexLock lock(mutex_);
-        while (orders_.empty() && !stopping_) changed_.Wait(mutex_);
-        if (orders_.empty()) return;
-        order = std::move(orders_.front());
-        orders_.pop_front();
+    Order order;
+    LocalParts* parts = nullptr;
+    while (NextWork(order, parts)) {
+      if (parts != nullptr) {
+        WriteParts(*parts, [this] { return OrderWaits(); });
+        parts->Leave();
+        continue;
       }
       absl::Status status = order.refused.ok() ? Write(order) : order.refused;
       {
         const MutexLock lock(mutex_);
         --open_;
       }
-      order.done({std::move(status), true});
+      const WriteDone done = std::move(order.done);
+      done({std::move(status), true});
+    }
+  }
+
+  // Waits for an order, or for a post of another thread to help with: then `parts` is it, and joined. False: the end.
+  bool NextWork(Order& order, LocalParts*& parts) {
+    const MutexLock lock(mutex_);
+    while (true) {
+      parts = nullptr;
+      if (!orders_.empty()) {
+        order = std::move(orders_.front());
+        orders_.pop_front();
+        return true;
+      }
+      if (stopping_) return false;
+      const auto shared = std::find_if(shared_.begin(), shared_.end(), [](LocalParts* post) { return post->Join(); });
+      if (shared != shared_.end()) {
+        parts = *shared;
+        return true;
+      }
+      changed_.Wait(mutex_);
     }
   }
 
   absl::Status Write(const Order& order) {
     TENURE_RETURN_IF_ERROR(MayGoOn(order.deadline));
-    TENURE_ASSIGN_OR_RETURN(const LocalPeer peer, Open(order.peer));
+    TENURE_ASSIGN_OR_RETURN(LocalPeer peer, Open(order.peer));
     TENURE_ASSIGN_OR_RETURN(const MemoryMap theirs, MemoryMap::Create(order.peer));
-    TENURE_ASSIGN_OR_RETURN(const std::vector<PlacedWrite> writes,
-                            PlaceWrites(ranges_.Get()->map, theirs, order.pieces));
-    PartCutter cutter(writes);
-    while (!cutter.done()) {
-      TENURE_RETURN_IF_ERROR(MayGoOn(order.deadline));
-      TENURE_RETURN_IF_ERROR(peer.CheckAlive());
-      cutter.Cut();
-      TENURE_ASSIGN_OR_RETURN(const size_t bytes, peer.Write(cutter.from().data(), cutter.from().size(),
-                                                             cutter.to().data(), cutter.to().size()));
-      cutter.Advance(bytes);
-    }
+    TENURE_ASSIGN_OR_RETURN(std::vector<PlacedWrite> writes, PlaceWrites(ranges_.Get()->map, theirs, order.pieces));
+    LocalParts parts(std::move(peer), std::move(writes), order.deadline);
+    const bool splits = parts.Splits();
+    if (splits) Share(parts);
+    WriteParts(parts, [] { return false; });
+    if (splits) Unshare(parts);
+    TENURE_RETURN_IF_ERROR(parts.status());
     // The process that has the bytes is the one of the address, and D's transport had not ended meanwhile.
-    return peer.CheckMark();
+    return parts.peer().CheckMark();
+  }
+
+  // Threads without an order help with it from now on.
+  void Share(LocalParts& parts) {
+    {
+      const MutexLock lock(mutex_);
+      shared_.push_back(&parts);
+    }
+    changed_.SignalAll();
+  }
+
+  // Nobody writes for it any more when this returns.
+  void Unshare(LocalParts& parts) {
+    {
+      const MutexLock lock(mutex_);
+      shared_.erase(std::find(shared_.begin(), shared_.end(), &parts));
+    }
+    parts.WaitForHelpers();
+  }
+
+  // Takes parts and writes them, until none is left or `leave` says so between two of them.
+  template <typename Leave>
+  void WriteParts(LocalParts& parts, const Leave& leave) {
+    LocalPart part;
+    while (!leave() && parts.Take(part)) {
+      const absl::Status status = WritePart(parts, part);
+      if (!status.ok()) parts.Fail(status);
+    }
+  }
+
+  absl::Status WritePart(const LocalParts& parts, LocalPart& part) {
+    while (!part.done()) {
+      TENURE_RETURN_IF_ERROR(MayGoOn(parts.deadline()));
+      TENURE_RETURN_IF_ERROR(parts.peer().CheckAlive());
+      TENURE_RETURN_IF_ERROR(part.WriteOnce(parts.peer()));
+    }
+    return absl::OkStatus();
+  }
+
+  bool OrderWaits() {
+    const MutexLock lock(mutex_);
+    return !orders_.empty();
   }
 
   absl::Status MayGoOn(MonotonicTime deadline) {
@@ -181,6 +201,7 @@ class LocalWriter final : public LocalTransport {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
+  std::vector<LocalParts*> shared_ ABSL_GUARDED_BY(mutex_);  // Large posts, the oldest first.
   std::vector<std::thread> threads_;
 };
 

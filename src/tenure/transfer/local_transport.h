@@ -15,7 +15,8 @@
 namespace tenure::transfer {
 
 struct LocalTransportOptions {
-  // Posts that are written at the same time; one thread each. 1 to 64.
+  // Posts that are written at the same time; one thread each. 1 to 64. A thread without a post helps with a large one,
+  // part by part, until the next post comes.
   int threads = 2;
 };
 
@@ -29,8 +30,9 @@ class LocalTransport : public Transport {
   std::string_view kind() const override { return kKind; }
 
   static constexpr int kThreadsMax = 64;
-  // Between two parts of this size the deadline and the peer's life are looked at.
-  static constexpr uint64_t kPartBytesMax = 8 << 20;
+  // Between two parts of this size the deadline and the peer's life are looked at, and a thread that helps looks for a
+  // post that waits: under a millisecond of copying.
+  static constexpr uint64_t kPartBytesMax = 2 << 20;
 };
 
 }  // namespace tenure::transfer
