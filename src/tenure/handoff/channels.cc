@@ -175,7 +175,7 @@ void Channels::Impl::OpenChannel(ChannelMessage message) {
   const MonotonicTime now = clock_.Now();
   absl::StatusOr<Channel> made = MakeChannel(std::move(message));
   if (!made.ok()) {
-    events_.on_failed(id, made.status());
+    events_.on_not_sent(id, made.status());
     return;
   }
   const auto channel = open_.emplace(id, std::move(made).value()).first;
@@ -258,7 +258,8 @@ absl::Status Channels::Impl::WhyDue(const Channel& channel) const {
         fmt::format("{} has not answered by the request's deadline; see the prefill engine's log", channel.address));
   }
   return Unavailable(
-      "{} cannot be reached; check that the prefill worker runs and that both sides use CURVE or neither",
+      "{} cannot be reached; check that the prefill worker runs, and that both sides have CURVE keys of one pair or "
+      "neither has",
       channel.address);
 }
 
@@ -286,8 +287,9 @@ void Channels::Impl::Remove(Open::iterator channel) {
 
 void Channels::Impl::Fail(Open::iterator channel, const absl::Status& why) {
   const ChannelId id = channel->first;
+  const bool sent = channel->second.sent;
   Remove(channel);
-  events_.on_failed(id, why);
+  (sent ? events_.on_failed : events_.on_not_sent)(id, why);
 }
 
 int Channels::Impl::WaitMilliseconds() {

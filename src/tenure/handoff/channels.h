@@ -3,7 +3,8 @@
 //
 // A channel is a DEALER that lives from Send to Close or to its failure. It fails at its deadline, when P cannot be
 // connected to in `connect_timeout`, and as soon as the connection breaks once the message is out: answers find only
-// the connection that asked, so none can come any more (stock waits 540 s). What P still writes is not known then.
+// the connection that asked, so none can come any more (stock waits 540 s). What P still writes is not known then,
+// unless the message never left.
 #pragma once
 
 #include <functional>
@@ -32,8 +33,9 @@ class Channels {
   // Called on the thread of the channels; must not block, may call Send and Close.
   struct Events {
     std::function<void(pd::ChannelId channel, std::string answer)> on_answer;
-    // The channel is closed; the last of its events. ResourceExhausted, InvalidArgument: the message was not sent.
-    // DeadlineExceeded, Unavailable: no answer comes any more.
+    // Of these two one at most, as the channel's last event; the channel is closed. P never sees the message.
+    std::function<void(pd::ChannelId channel, const absl::Status& why)> on_not_sent;
+    // P may have seen it, but no answer comes any more. DeadlineExceeded, Unavailable.
     std::function<void(pd::ChannelId channel, const absl::Status& why)> on_failed;
   };
 

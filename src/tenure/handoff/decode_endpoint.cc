@@ -32,6 +32,9 @@ absl::StatusOr<std::unique_ptr<DecodeEndpoint>> DecodeEndpoint::Start(const Deco
   events.on_answer = [raw](pd::ChannelId channel, const std::string& answer) {
     raw->Handle([&](pd::Consumer& core, MonotonicTime now) { return core.OnReply(channel, answer, now); });
   };
+  events.on_not_sent = [raw](pd::ChannelId channel, const std::string& why) {
+    raw->Handle([&](pd::Consumer& core, MonotonicTime now) { return core.OnNotSent(channel, why, now); });
+  };
   events.on_channel_failed = [raw](pd::ChannelId channel, const std::string& why) {
     raw->Handle([&](pd::Consumer& core, MonotonicTime now) { return core.OnChannelFailed(channel, why, now); });
   };

@@ -24,6 +24,9 @@ absl::StatusOr<std::unique_ptr<DecodeLinks>> DecodeLinks::Create(const DecodeLin
   events.on_answer = [raw](pd::ChannelId channel, std::string answer) {
     raw->loop_.TryPost([raw, channel, answer = std::move(answer)] { raw->events_.on_answer(channel, answer); });
   };
+  events.on_not_sent = [raw](pd::ChannelId channel, const absl::Status& why) {
+    raw->Post([raw, channel, text = std::string(Message(why))] { raw->events_.on_not_sent(channel, text); });
+  };
   events.on_failed = [raw](pd::ChannelId channel, const absl::Status& why) {
     raw->Post([raw, channel, text = std::string(Message(why))] { raw->events_.on_channel_failed(channel, text); });
   };

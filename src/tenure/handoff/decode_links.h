@@ -28,6 +28,8 @@ class DecodeLinks {
   // On the loop's thread, in the order of their coming.
   struct Events {
     std::function<void(pd::ChannelId channel, const std::string& answer)> on_answer;
+    // As Channels::Events has them.
+    std::function<void(pd::ChannelId channel, const std::string& why)> on_not_sent;
     std::function<void(pd::ChannelId channel, const std::string& why)> on_channel_failed;
     std::function<void(const std::string& url, const absl::StatusOr<RegisteredEngines>& engines)> on_query_answer;
     EventLoop::OnTime on_time;

@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<RenewalSender>> RenewalSender::Start(const Renewa
   events.on_channel_failed = [raw](pd::ChannelId channel, const std::string& why) {
     raw->Handle([&](pd::Renewer& core, MonotonicTime now) { return core.OnChannelFailed(channel, why, now); });
   };
+  events.on_not_sent = events.on_channel_failed;  // The next round is the retry of both.
   events.on_query_answer = [raw](const std::string& url, const absl::StatusOr<RegisteredEngines>& engines) {
     raw->Handle([&](pd::Renewer& core, MonotonicTime now) { return core.OnQueryAnswer(url, engines, now); });
   };

@@ -36,6 +36,7 @@ struct Answer {
 struct Failure {
   uint64_t channel;
   absl::Status why;
+  bool sent;
 };
 
 struct TestRouter {
@@ -58,9 +59,13 @@ struct TestChannels {
                                         [this](ChannelId id, std::string bytes) {
                                           answers.Add({id.value(), std::move(bytes)});
                                         },
+                                    .on_not_sent =
+                                        [this](ChannelId id, const absl::Status& why) {
+                                          failures.Add({id.value(), why, false});
+                                        },
                                     .on_failed =
                                         [this](ChannelId id, const absl::Status& why) {
-                                          failures.Add({id.value(), why});
+                                          failures.Add({id.value(), why, true});
                                         }});
     EXPECT_TRUE(started.ok()) << started.status();
     channels = std::move(started).value();
@@ -272,6 +277,7 @@ TEST(SideChannel, TheEndOfPFailsItsChannelsAtOnce) {
   for (const Failure& failure : failures) {
     EXPECT_TRUE(absl::IsUnavailable(failure.why)) << failure.why;
     EXPECT_THAT(std::string(Message(failure.why)), HasSubstr("closed the connection"));
+    EXPECT_TRUE(failure.sent);
   }
   EXPECT_EQ(d.channels->num_open(), 0u);
 }
@@ -285,6 +291,7 @@ TEST(SideChannel, APThatIsNotThereFailsAfterTheTimeToConnect) {
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_TRUE(absl::IsUnavailable(failures[0].why)) << failures[0].why;
   EXPECT_THAT(std::string(Message(failures[0].why)), HasSubstr(address + " cannot be reached"));
+  EXPECT_FALSE(failures[0].sent);
 }
 
 TEST(SideChannel, ASilentPFailsAtTheDeadline) {
@@ -294,6 +301,7 @@ TEST(SideChannel, ASilentPFailsAtTheDeadline) {
   const auto failures = d.failures.WaitFor(1);
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_TRUE(absl::IsDeadlineExceeded(failures[0].why)) << failures[0].why;
+  EXPECT_TRUE(failures[0].sent);
   EXPECT_EQ(p.messages.items().size(), 1u);
 }
 
@@ -305,6 +313,7 @@ TEST(SideChannel, ChannelsBeyondTheMaximumFailAtOnce) {
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].channel, 3u);
   EXPECT_TRUE(absl::IsResourceExhausted(failures[0].why)) << failures[0].why;
+  EXPECT_FALSE(failures[0].sent);
 }
 
 TEST(SideChannel, AnAddressThatIsNoneFailsAtOnce) {
@@ -371,6 +380,10 @@ class CurveTest : public ::testing::Test {
     d.Send(1, p.router->address(), "secret", kLong);
     WaitUntil([&] { return !p.messages.items().empty() || !d.failures.items().empty(); });
     EXPECT_NE(p.messages.items().empty(), d.failures.items().empty());
+    for (const Failure& failure : d.failures.items()) {
+      EXPECT_FALSE(failure.sent);
+      EXPECT_THAT(std::string(Message(failure.why)), HasSubstr("CURVE keys of one pair or neither"));
+    }
     return !p.messages.items().empty();
   }
   const CurveKeys keys_ = MakeCurveKeys().value();

@@ -238,7 +238,7 @@ ConsumerActions Consumer::OnReply(ChannelId channel, std::string_view message, M
   if (!reply.ok()) {
     ++stats_.malformed_replies;
     actions.closes.push_back(channel);
-    LoseChannel(channel, Message(reply.status()), now, actions);
+    LoseChannel(channel, Message(reply.status()), options_.late_write_max, now, actions);
     return actions;
   }
   ApplyReply(found->second, channel, *reply, now, actions);
@@ -280,21 +280,29 @@ void Consumer::ApplyReply(Channel& channel, ChannelId id, const Reply& reply, Mo
   }
 }
 
-ConsumerActions Consumer::OnChannelFailed(ChannelId channel, std::string_view why, MonotonicTime now) {
+ConsumerActions Consumer::OnNotSent(ChannelId channel, std::string_view why, MonotonicTime now) {
   ConsumerActions actions;
-  if (channels_.contains(channel)) LoseChannel(channel, why, now, actions);
+  if (channels_.contains(channel)) LoseChannel(channel, why, std::nullopt, now, actions);
   return actions;
 }
 
-void Consumer::LoseChannel(ChannelId id, std::string_view why, MonotonicTime now, ConsumerActions& actions) {
+ConsumerActions Consumer::OnChannelFailed(ChannelId channel, std::string_view why, MonotonicTime now) {
+  ConsumerActions actions;
+  if (channels_.contains(channel)) LoseChannel(channel, why, options_.late_write_max, now, actions);
+  return actions;
+}
+
+void Consumer::LoseChannel(ChannelId id, std::string_view why, std::optional<absl::Duration> late_write_for,
+                           MonotonicTime now, ConsumerActions& actions) {
   ++stats_.lost_channels;
   const auto found = channels_.find(id);
   const Channel channel = std::move(found->second);
   channels_.erase(found);
   engines_.Evict(channel.engine_id, channel.generation);
+  const MonotonicTime safe_at = late_write_for ? channel.deadline + *late_write_for : now;
   for (const auto& [request_id, serial] : channel.open) {
     SetError(requests_.at(serial), fmt::format("a worker of engine {} is lost: {}", channel.engine_id, why));
-    Settle(serial, id, channel.deadline + options_.late_write_max, now, actions);
+    Settle(serial, id, safe_at, now, actions);
   }
 }
 
@@ -308,7 +316,7 @@ void Consumer::LoseOldChannels(const std::string& engine_id, MonotonicTime now, 
   }
   for (const ChannelId id : old) {
     actions.closes.push_back(id);
-    LoseChannel(id, "the engine has been started again", now, actions);
+    LoseChannel(id, "the engine has been started again", options_.late_write_max, now, actions);
   }
 }
 

@@ -96,7 +96,9 @@ class Consumer {
                                 const absl::StatusOr<std::map<int64_t, RegisteredEngine>>& answer, MonotonicTime now);
   // Any bytes; a channel that is closed or unknown is ignored.
   ConsumerActions OnReply(ChannelId channel, std::string_view message, MonotonicTime now);
-  // The connection broke or could not be made. Counts as no answer, and needs no close.
+  // The message did not leave, so nothing can write for it. Needs no close.
+  ConsumerActions OnNotSent(ChannelId channel, std::string_view why, MonotonicTime now);
+  // The connection broke after it had left. Counts as no answer, and needs no close.
   ConsumerActions OnChannelFailed(ChannelId channel, std::string_view why, MonotonicTime now);
 
   ConsumerActions Tick(MonotonicTime now);
@@ -148,7 +150,9 @@ class Consumer {
                                      std::span<const Serial> serials, MonotonicTime now, ConsumerActions& actions);
   void ApplyReply(Channel& channel, ChannelId id, const Reply& reply, MonotonicTime now, ConsumerActions& actions);
   // Nothing more is to be heard from it.
-  void LoseChannel(ChannelId id, std::string_view why, MonotonicTime now, ConsumerActions& actions);
+  // What was asked over it may be written for `late_write_for` after its deadline; none: not at all.
+  void LoseChannel(ChannelId id, std::string_view why, std::optional<absl::Duration> late_write_for, MonotonicTime now,
+                   ConsumerActions& actions);
   void LoseOldChannels(const std::string& engine_id, MonotonicTime now, ConsumerActions& actions);
 
   void Settle(Serial serial, ChannelId channel, MonotonicTime safe_at, MonotonicTime now, ConsumerActions& actions);

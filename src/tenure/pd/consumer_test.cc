@@ -314,6 +314,16 @@ TEST_F(ConsumerTest, WorkerThatIsLostOrLateIsAskedForAgainEdge24) {
   EXPECT_EQ(consumer_.TakeStats().lost_channels, 2);
 }
 
+TEST_F(ConsumerTest, PullThatNeverLeftHoldsNothingAndTheNextOneAsksAgainEdge24) {
+  const auto sends = StartKnown({Order("a")});
+  const ConsumerActions lost = consumer_.OnNotSent(sends[0].channel, "cannot be reached", now());
+  ASSERT_THAT(IdsOf(lost.failed), ElementsAre("a"));
+  EXPECT_THAT(lost.failed[0].error, HasSubstr("cannot be reached"));
+  EXPECT_THAT(lost.failing, IsEmpty());
+  EXPECT_THAT(Start({Order("b")}).queries, ElementsAre("http://b"));
+  EXPECT_EQ(consumer_.TakeStats().lost_channels, 1);
+}
+
 TEST_F(ConsumerTest, NewIncarnationReplacesTheOldAndFailsWhatItWasAskedEdge24) {
   const auto sends = StartKnown({Order("a")});
   Start({Order("b", "another")});

@@ -130,7 +130,7 @@ class PrefillSide {
 class DecodeSide {
  public:
   void Event(Events& events, MonotonicTime now) {
-    switch (events.Byte() % 5) {
+    switch (events.Byte() % 6) {
       case 0: {
         const std::string id = events.Id("d");
         auto blocks = events.Blocks();
@@ -151,6 +151,9 @@ class DecodeSide {
         reply.err_requests.push_back(events.Id("d"));
         return Take(consumer_->OnReply(AnyChannel(events), *EncodeReply(reply), now));
       }
+      case 4:
+        if (last_channel_ == 0) return;
+        return Take(consumer_->OnNotSent(AnyChannel(events), "gone", now));
       default:
         if (last_channel_ == 0) return;
         return Take(consumer_->OnChannelFailed(AnyChannel(events), "gone", now));
