@@ -121,12 +121,14 @@ void InitPrefill(PrefillHandle* self, const std::vector<pd::KvRegion>& regions, 
                  const RankTuple& rank, int64_t total_kv_heads, bool is_mla, const GroupTuples& groups,
                  const std::string& host, const std::string& engine_id, int64_t dp_rank, int64_t incarnation,
                  const std::string& bootstrap_url, const std::string& bootstrap_token, std::optional<double> lease,
-                 double hold_timeout, double connector_timeout, const BoardHandle& board) {
+                 double hold_timeout, double connector_timeout, const std::optional<std::string>& curve_secret_key,
+                 const BoardHandle& board) {
   const std::shared_ptr<OwnedTransport> owned = transport.Open();
   handoff::PrefillEndpointOptions options;
   if (LeaseFrom(lease)) options.producer.handoff.lease = absl::Seconds(*lease);
   options.producer.handoff.hold_timeout = DurationFrom("hold_timeout", hold_timeout, kTimeoutMax);
   options.router.host = host;
+  options.router.curve_secret_key = curve_secret_key;
   handoff::BootstrapClientOptions client;
   client.timeout = DurationFrom("connector_timeout", connector_timeout, kTimeoutMax);
   client.token = bootstrap_token;
@@ -142,7 +144,7 @@ void InitPrefill(PrefillHandle* self, const std::vector<pd::KvRegion>& regions, 
 void InitDecode(DecodeHandle* self, const std::vector<pd::KvRegion>& regions, const TransportHandle& transport,
                 const RankTuple& rank, int64_t total_kv_heads, bool is_mla, const GroupTuples& groups,
                 const std::string& host, std::optional<double> lease, double connector_timeout,
-                const BoardHandle& board) {
+                const std::optional<std::string>& curve_server_key, const BoardHandle& board) {
   const std::shared_ptr<OwnedTransport> owned = transport.Open();
   const pd::KvLayout layout = LayoutFrom(regions, rank);
   ThrowIfError(pd::CheckKvLayout(layout, TraitsFrom(total_kv_heads, is_mla, groups)));
@@ -152,6 +154,7 @@ void InitDecode(DecodeHandle* self, const std::vector<pd::KvRegion>& regions, co
   pd::WritePullLayout(layout, worker);
   worker.kv_lease_duration = LeaseFrom(lease);
   options.links.bootstrap.timeout = DurationFrom("connector_timeout", connector_timeout, kTimeoutMax);
+  options.links.channels.curve_server_key = curve_server_key;
   auto endpoint = ValueOrThrow(handoff::DecodeEndpoint::Start(options, ShareOf(owned), board.board(), owned->clock));
   new (self) DecodeHandle(owned, std::move(endpoint));
 }
@@ -215,12 +218,12 @@ void BindPrefill(nb::module_& module) {
       "transfer group. host: the IP address to listen on. incarnation: larger for each start of the engine, the same "
       "in "
       "all its workers. bootstrap_url: http://HOST:PORT. lease: seconds, None for off. hold_timeout: how long a "
-      "finished prefill is held without a lease, and a pull waits for one that has not finished. It listens at once, "
-      "and "
-      "is told to nobody before register().")
+      "finished prefill is held without a lease, and a pull waits for one that has not finished. curve_secret_key: of "
+      "the side channel, None: in the clear. It listens at once, and is told to nobody before register().")
       .def("__init__", &InitPrefill, "regions"_a, "transport"_a, nb::kw_only(), "rank"_a, "total_kv_heads"_a,
            "is_mla"_a, "groups"_a, "host"_a, "engine_id"_a, "dp_rank"_a, "incarnation"_a, "bootstrap_url"_a,
-           "bootstrap_token"_a, "lease"_a.none(), "hold_timeout"_a, "connector_timeout"_a, "board"_a)
+           "bootstrap_token"_a, "lease"_a.none(), "hold_timeout"_a, "connector_timeout"_a, "curve_secret_key"_a.none(),
+           "board"_a)
       .def(
           "register", &PrefillHandle::Register,
           "Tells the bootstrap server; waits for it. PoolUnavailable when it cannot be reached, Error when it refuses.")
@@ -240,9 +243,10 @@ void BindPrefill(nb::module_& module) {
 void BindDecode(nb::module_& module) {
   nb::class_<DecodeHandle>(module, "DecodeWorker",
                            "A decode worker on the network: pulls KV from prefill workers into its blocks.\n\n"
-                           "rank, groups, lease: as for PrefillWorker. host: this machine's name in messages.")
+                           "rank, groups, lease: as for PrefillWorker. host: this machine's name in messages. "
+                           "curve_server_key: P's public key, None: in the clear.")
       .def("__init__", &InitDecode, "regions"_a, "transport"_a, nb::kw_only(), "rank"_a, "total_kv_heads"_a, "is_mla"_a,
-           "groups"_a, "host"_a, "lease"_a.none(), "connector_timeout"_a, "board"_a)
+           "groups"_a, "host"_a, "lease"_a.none(), "connector_timeout"_a, "curve_server_key"_a.none(), "board"_a)
       .def(
           "start_pulls",
           [](const DecodeHandle& self, const nb::bytes& orders) { self.Open().StartPulls(OrdersFrom(orders)); },

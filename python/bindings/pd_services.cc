@@ -1,4 +1,5 @@
-// What a P/D pair runs once an engine: the bootstrap server, the sender of renewals, the list of lease mismatches.
+// What a P/D pair runs once an engine: the bootstrap server, the sender of renewals, the list of lease mismatches. And
+// the keys of its side channel.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -19,6 +20,7 @@
 #include "tenure/base/clock.h"
 #include "tenure/base/status.h"
 #include "tenure/handoff/bootstrap_server.h"
+#include "tenure/handoff/curve_keys.h"
 #include "tenure/handoff/renewal_sender.h"
 
 namespace nb = nanobind;
@@ -73,12 +75,13 @@ void InitBootstrap(BootstrapHandle* self, const std::string& host, int port, con
 }
 
 void InitSender(SenderHandle* self, double lease, std::optional<double> renew_without_step, double connector_timeout,
-                const BoardHandle& board) {
+                const std::optional<std::string>& curve_server_key, const BoardHandle& board) {
   handoff::RenewalSenderOptions options{.schedule = {.lease = DurationFrom("kv_lease_duration", lease, kTimeMax)}};
   if (renew_without_step) {
     options.schedule.renew_without_step = DurationFrom("renew_without_step", *renew_without_step, kTimeMax);
   }
   options.links.bootstrap.timeout = DurationFrom("connector_timeout", connector_timeout, kTimeMax);
+  options.links.channels.curve_server_key = curve_server_key;
   new (self)
       SenderHandle([&](const Clock& clock) { return handoff::RenewalSender::Start(options, board.board(), clock); });
 }
@@ -101,9 +104,9 @@ void BindSender(nb::module_& module) {
       module, "RenewalSender",
       "Renews the leases of the transfers that a decode engine wants, from a thread of its own.\n\n"
       "lease: kv_lease_duration in seconds, the same as P's. renew_without_step: seconds that renewals go on while the "
-      "scheduler does not step, None for 10 leases.")
+      "scheduler does not step, None for 10 leases. curve_server_key: P's public key, None: in the clear.")
       .def("__init__", &InitSender, "lease"_a, nb::kw_only(), "renew_without_step"_a.none(), "connector_timeout"_a,
-           "board"_a)
+           "curve_server_key"_a.none(), "board"_a)
       .def("track", &Track, "request"_a, "transfer_id"_a, "engine_id"_a, "bootstrap_address"_a, "seconds"_a,
            "Renews it until stop, or for so many seconds. ValueError for an id that no message carries.")
       .def(
@@ -113,6 +116,20 @@ void BindSender(nb::module_& module) {
           "stepped", [](const SenderHandle& self) { self.Open().Stepped(); }, "The scheduler's loop runs.")
       .def("take_gone", &TakeGone, "(engine id, transfer id) that P held and holds no more, since the last call.")
       .def("close", &SenderHandle::Close, "Ends it. Idempotent.");
+}
+
+std::pair<std::string, std::string> MakeKeys() {
+  handoff::CurveKeys keys = ValueOrThrow(handoff::MakeCurveKeys());
+  return {std::move(keys.public_key), std::move(keys.secret_key)};
+}
+
+void CheckKey(const std::string& what, const std::string& key) { ThrowIfError(handoff::CheckCurveKey(what, key)); }
+
+void BindCurve(nb::module_& module) {
+  module.def("pd_make_curve_keys", &MakeKeys,
+             "A new pair: the public and the secret key, 40 characters each. PoolUnavailable without CURVE.");
+  module.def("pd_check_curve_key", &CheckKey, "what"_a, "key"_a,
+             "ValueError, with `what` but not the key, for a text that is none. PoolUnavailable without CURVE.");
 }
 
 }  // namespace
@@ -134,6 +151,7 @@ void BindPdServices(nb::module_& module) {
           "port", [](const BootstrapHandle& self) { return self.Open().port(); }, "Where it listens.")
       .def("close", &BootstrapHandle::Close, "Ends it. Idempotent.");
   BindSender(module);
+  BindCurve(module);
 }
 
 }  // namespace tenure::python

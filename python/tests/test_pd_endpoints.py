@@ -19,6 +19,7 @@ from tenure._native import (
     PrefillWorker,
     RenewalSender,
     Transport,
+    pd_make_curve_keys,
 )
 
 BLOCKS, BLOCK_BYTES = 16, 256
@@ -71,7 +72,7 @@ class FakeMooncake:
 
 
 class Pair:
-    def __init__(self, transports, *, prefill_lease=None, decode_lease=None, token="", register=True):
+    def __init__(self, transports, *, prefill_lease=None, decode_lease=None, token="", register=True, secret_key=None, public_key=None):
         self.board = MismatchBoard()
         self.source, self.target = Memory(0), Memory(255)
         self.transports = transports
@@ -82,9 +83,9 @@ class Pair:
         common = dict(rank=(1, 0, 1, 0), total_kv_heads=1, is_mla=False, groups=[(False, 1)], host="127.0.0.1", connector_timeout=2.0, board=self.board)
         self.prefill = PrefillWorker(
             [self.source.region], transports[0], engine_id="p", dp_rank=0, incarnation=1, bootstrap_url=self.url, bootstrap_token=token,
-            lease=prefill_lease, hold_timeout=60.0, **common,
+            lease=prefill_lease, hold_timeout=60.0, curve_secret_key=secret_key, **common,
         )
-        self.decode = DecodeWorker([self.target.region], transports[1], lease=decode_lease, **common)
+        self.decode = DecodeWorker([self.target.region], transports[1], lease=decode_lease, curve_server_key=public_key, **common)
         self.prefills = PrefillScheduler(GROUPS)
         self.decodes = DecodeScheduler(GROUPS, keeps_last_token=False, request_timeout=30.0)
         if register:
@@ -188,7 +189,7 @@ def test_different_leases_are_refused_with_both_values_and_shown(make):
 
 def test_a_lease_that_is_renewed_outlives_itself_and_one_that_is_not_ends(make):
     pair = make(prefill_lease=0.5, decode_lease=0.5)
-    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, board=pair.board)
+    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, curve_server_key=None, board=pair.board)
     sender.track("d", "xfer-kept", "p", pair.url, 60.0)
     pair.compute("xfer-kept", [3])
     pair.compute("xfer-lost", [4])
@@ -235,6 +236,39 @@ def test_only_who_says_the_token_registers(make):
     refused.value.close()
 
 
+def test_curve_keys_of_one_pair_talk_and_renew(make):
+    public, secret = pd_make_curve_keys()
+    pair = make(secret_key=secret, public_key=public, prefill_lease=0.5, decode_lease=0.5)
+    pair.source.put(3, 30)
+    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, curve_server_key=public, board=pair.board)
+    sender.track("d-xfer-1", "xfer-1", "p", pair.url, 60.0)
+    pair.compute("xfer-1", [3])
+    until(lambda: pair.prefill.take_stats()[1]["renewals"])
+    pair.pull("xfer-1", [7])
+    assert pair.outcome() == (["d-xfer-1"], [])
+    assert pair.target.get(7) == {30}
+    sender.close()
+
+
+@pytest.mark.parametrize("wrong", ["other key", "only P", "only D"])
+def test_other_curve_keys_carry_nothing_and_the_reason_names_them(make, wrong):
+    public, secret = pd_make_curve_keys()
+    keys = {
+        "other key": {"secret_key": secret, "public_key": pd_make_curve_keys()[0]},
+        "only P": {"secret_key": secret},
+        "only D": {"public_key": public},
+    }[wrong]
+    pair = make(**keys)
+    pair.source.put(3, 30)
+    pair.compute("xfer-1", [3])
+    pair.pull("xfer-1", [7])
+    received, ((request, error, blocks),) = pair.outcome()
+    assert (received, request, blocks) == ([], "d-xfer-1", [[7]])
+    assert pair.prefill.address in error and "CURVE keys of one pair or neither" in error
+    assert pair.target.get(7) == {255}
+    assert pair.prefill.take_stats()[1]["pulls"] == 0 and pair.prefill.take_finished() == []
+
+
 def test_a_bootstrap_server_that_is_not_there_is_named(make):
     pair = make(register=False)
     pair.bootstrap.close()
@@ -258,7 +292,10 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="kind|transport"):
         Transport("tcp")
     with pytest.raises(ValueError, match="kv_lease_duration"):
-        RenewalSender(0.0, renew_without_step=None, connector_timeout=1.0, board=board)
+        RenewalSender(0.0, renew_without_step=None, connector_timeout=1.0, curve_server_key=None, board=board)
+    with pytest.raises(ValueError, match="CURVE key; give 40 characters") as refused:
+        RenewalSender(1.0, renew_without_step=None, connector_timeout=1.0, curve_server_key="", board=board)
+    assert "public" in str(refused.value)
     server = BootstrapServer("127.0.0.1", 0, token="", board=board)
     with pytest.raises(ValueError, match=str(server.port)):
         BootstrapServer("127.0.0.1", server.port, token="", board=board)

@@ -2,12 +2,14 @@
 
 import ctypes
 import dataclasses
+import os
 import re
 
 import pytest
 
 from test_docs import section
 from tenure._native import DecodeWorker, KvRegion, MismatchBoard, PrefillWorker, Transport
+from tenure.pd.keys import main as make_keys
 from tenure.vllm.pd_options import _ENVIRONMENT, ROLES, PDOptions, check_host, check_role, split_host_port
 
 
@@ -69,6 +71,8 @@ def test_host_and_port_are_taken_apart(text, host, port):
         ("bootstrap_server_address", 8998),
         ("bootstrap_listen_host", ""),
         ("bootstrap_listen_host", "http://host"),
+        ("curve_secret_key_file", ""),
+        ("curve_public_key_file", 1),
         ("kv_lease_duration", 0),
         ("kv_lease_duration", -1.0),
         ("kv_lease_duration", float("nan")),
@@ -106,6 +110,67 @@ def test_a_wrong_value_is_one_line_with_name_and_value(name, value):
 def test_a_wrong_variable_is_one_line_with_name_and_value(name, text):
     with pytest.raises(ValueError, match=re.escape(f"{name} is {text!r}; use ")):
         options({name: text})
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """Paths of a new pair's secret and public key."""
+    assert make_keys([str(tmp_path / "p")]) == 0
+    return str(tmp_path / "p.secret"), str(tmp_path / "p.public")
+
+
+def test_keys_are_read_from_files_by_the_role_that_needs_them(keys):
+    secret, public = keys
+    texts = [open(path).read().strip() for path in keys]
+    found = options(curve_secret_key_file=secret).curve_keys("kv_producer")
+    assert (found.secret, found.public) == (texts[0], None) and texts[0] not in repr(found)
+    found = options(curve_public_key_file=public).curve_keys("kv_consumer")
+    assert (found.secret, found.public) == (None, texts[1])
+    found = options(curve_secret_key_file=secret, curve_public_key_file=public).curve_keys("kv_both")
+    assert [found.secret, found.public] == texts and len(set(texts)) == 2
+    found = options(curve_secret_key_file=None).curve_keys("kv_both")
+    assert (found.secret, found.public) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "role, sides, named",
+    [
+        ("kv_producer", "public", "curve_public_key_file is {public!r}, which kv_producer does not use; remove it, and set curve_secret_key_file"),
+        ("kv_producer", "both", "curve_public_key_file is {public!r}, which kv_producer does not use; remove it"),
+        ("kv_consumer", "secret", "curve_secret_key_file is {secret!r}, which kv_consumer does not use; remove it, and set curve_public_key_file"),
+        ("kv_both", "secret", "curve_public_key_file is unset, but kv_both with CURVE keys needs it; set it to the path of a key file"),
+        ("kv_both", "public", "curve_secret_key_file is unset, but kv_both with CURVE keys needs it; set it to the path of a key file"),
+    ],
+)
+def test_half_a_pair_of_keys_is_refused(keys, role, sides, named):
+    given = {"curve_secret_key_file": keys[0], "curve_public_key_file": keys[1]}
+    given = {name: path for name, path in given.items() if sides in ("both", name.split("_")[1])}
+    with pytest.raises(ValueError, match=re.escape(named.format(secret=keys[0], public=keys[1]))):
+        options(**given).curve_keys(role)
+
+
+@pytest.mark.parametrize("content", ["", "secret", "x" * 39, "x" * 41, "x" * 39 + "\u00e4", "\0" * 40, "x" * 20 + "\n" + "x" * 20, "x" * 10_000])
+def test_a_file_without_a_key_is_named_and_not_shown(tmp_path, content):
+    path = tmp_path / "p.secret"
+    path.write_text(content)
+    with pytest.raises(ValueError) as refused:
+        options(curve_secret_key_file=str(path)).curve_keys("kv_producer")
+    assert str(refused.value) == f"curve_secret_key_file is {str(path)!r}, whose content is no CURVE key; give 40 characters of Z85"
+
+
+@pytest.mark.parametrize("name", ["missing", "", "a\0b"])
+def test_a_key_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, name):
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(ValueError, match=re.escape(f"curve_public_key_file is {path!r}, which cannot be read (")):
+        options(curve_public_key_file=path).curve_keys("kv_consumer")
+
+
+def test_a_new_pair_never_replaces_one_and_its_secret_is_the_owners(keys, capsys):
+    before = [open(path).read() for path in keys]
+    assert os.stat(keys[0]).st_mode & 0o077 == 0
+    assert make_keys([keys[0].removesuffix(".secret")]) == 1
+    assert keys[0] in capsys.readouterr().err and [open(path).read() for path in keys] == before
+    assert make_keys([]) == make_keys(["--help"]) == 2
 
 
 def test_an_unknown_option_suggests_the_nearest():
@@ -150,9 +215,10 @@ def test_reference_page_has_every_counter():
         rank=(1, 0, 1, 0), total_kv_heads=1, is_mla=False, groups=[(False, 1)], host="127.0.0.1", lease=None, connector_timeout=1.0, board=board
     )
     prefill = PrefillWorker(
-        [region], transport, engine_id="p", dp_rank=0, incarnation=1, bootstrap_url="http://127.0.0.1:1", bootstrap_token="", hold_timeout=1.0, **common
+        [region], transport, engine_id="p", dp_rank=0, incarnation=1, bootstrap_url="http://127.0.0.1:1", bootstrap_token="", hold_timeout=1.0,
+        curve_secret_key=None, **common,
     )
-    decode = DecodeWorker([region], transport, **common)
+    decode = DecodeWorker([region], transport, curve_server_key=None, **common)
     names = [name for worker in (prefill, decode) for name in worker.take_stats()[1]]
     for part in (prefill, decode, transport):
         part.close()

@@ -50,7 +50,7 @@ def test_public_name_is_documented(name):
 def test_all_is_complete_and_sorted():
     assert tenure.__all__ == sorted(tenure.__all__)
     public = {name for name in vars(_native) if not name.startswith("_")} - INTERNAL
-    # The pd_ functions are tenure.pd.wire's.
+    # The pd_ functions are tenure.pd's.
     assert {name for name in public if not name.startswith("pd_")} <= set(tenure.__all__)
 
 

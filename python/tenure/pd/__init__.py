@@ -1,1 +1,1 @@
-"""Prefill/decode disaggregation. `tenure.pd.wire`: the messages of its side channel."""
+"""Prefill/decode disaggregation. `tenure.pd.wire`: the messages of its side channel; `tenure.pd.keys`: what encrypts it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tenure._native import MismatchBoard, RenewalSender
 from tenure.vllm.model import transfer_config
 from tenure.vllm.pd_model import check_supported, keeps_last_token, windows
-from tenure.vllm.pd_options import PDOptions, check_role
+from tenure.vllm.pd_options import CurveKeys, PDOptions, check_role
 from tenure.vllm.pd_scheduler import PDSchedulerSide, check_cut
 from tenure.vllm.pd_stats import TenurePDPromMetrics, TenurePDStats
 from tenure.vllm.pd_worker import PDWorkerSide
@@ -68,11 +68,11 @@ class TenurePDConnector(KVConnectorBase_V1, SupportsHMA):
         if kv_cache_config is None:
             raise ValueError("TenurePDConnector needs kv_cache_config, which vLLM 0.32 or newer passes; update vLLM")
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
-        kv_role, options = _checked_options(vllm_config)
+        kv_role, options, keys = _checked_options(vllm_config)
         check_supported(vllm_config, kv_cache_config)
         self._loaded_groups: tuple[int, ...] = tuple(kv_cache_config.transfer_group_ids)
         if role == KVConnectorRole.WORKER:
-            self._worker = PDWorkerSide(vllm_config, kv_cache_config, options)
+            self._worker = PDWorkerSide(vllm_config, kv_cache_config, options, keys)
             return
         if keeps_last_token(kv_cache_config) and kv_role != "kv_consumer":
             check_cut(_probe_request())
@@ -81,6 +81,7 @@ class TenurePDConnector(KVConnectorBase_V1, SupportsHMA):
                 options.kv_lease_duration,
                 renew_without_step=options.renew_without_step,
                 connector_timeout=options.connector_timeout,
+                curve_server_key=keys.public,
                 board=MismatchBoard(),
             )
         self._scheduler = PDSchedulerSide(
@@ -191,9 +192,10 @@ class TenurePDConnector(KVConnectorBase_V1, SupportsHMA):
         return TenurePDPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
-def _checked_options(vllm_config: VllmConfig) -> tuple[str, PDOptions]:
+def _checked_options(vllm_config: VllmConfig) -> tuple[str, PDOptions, CurveKeys]:
     transfer = transfer_config(vllm_config)
-    return check_role(transfer.kv_role), PDOptions.from_mapping(transfer.kv_connector_extra_config, os.environ)
+    role, options = check_role(transfer.kv_role), PDOptions.from_mapping(transfer.kv_connector_extra_config, os.environ)
+    return role, options, options.curve_keys(role)
 
 
 def _probe_request() -> Request:

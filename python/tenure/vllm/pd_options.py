@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping
 
+from tenure.pd.keys import read_key
 from tenure.vllm import checks
 
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
@@ -19,11 +20,20 @@ _seconds = checks.seconds(_SECONDS_MAX)
 
 
 @dataclasses.dataclass(frozen=True)
+class CurveKeys:
+    """Of the side channel: P's secret key, where this engine is P; P's public key, where it is D. None: in the clear."""
+
+    secret: str | None = dataclasses.field(default=None, repr=False)
+    public: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class PDOptions:
     """The checked options; seconds where not said otherwise.
 
     bootstrap_server_address: "host:port" of a bootstrap server of others; empty: the first worker of the engine runs one, which
     listens on bootstrap_listen_host; empty: where peers reach that worker (VLLM_HOST_IP). bootstrap_token: what workers say to register; never an option, which vLLM would log.
+    curve_secret_key_file, curve_public_key_file: of P's pair, for P and for D; files, since vLLM logs options. None: in the clear.
     kv_lease_duration: None is off; P then holds a finished prefill for abort_timeout. renew_without_step: how long D renews while its
     scheduler does not step; None is 10 leases. request_timeout: from a request's arrival at D to the end of its pull.
     """
@@ -34,6 +44,8 @@ class PDOptions:
     device_name: str = ""
     bootstrap_server_address: str = ""
     bootstrap_listen_host: str = ""
+    curve_secret_key_file: str | None = None
+    curve_public_key_file: str | None = None
     kv_lease_duration: float | None = None
     renew_without_step: float | None = None
     request_timeout: float = 0.0
@@ -47,6 +59,22 @@ class PDOptions:
     def bootstrap_host_and_port(self) -> tuple[str, int] | None:
         """Where the bootstrap server of others listens."""
         return split_host_port("bootstrap_server_address", self.bootstrap_server_address) if self.bootstrap_server_address else None
+
+    def curve_keys(self, role: str) -> CurveKeys:
+        """The keys of the side channel, read from their files. ValueError names the option, its value and the remedy: keys that a role
+        needs and lacks, or has and does not use, never mean a channel in the clear."""
+        files = {"curve_secret_key_file": self.curve_secret_key_file, "curve_public_key_file": self.curve_public_key_file}
+        if all(path is None for path in files.values()):
+            return CurveKeys()
+        for name, path in files.items():
+            if path is not None and role not in _CURVE_ROLES[name]:
+                needed = " and ".join(other for other, roles in _CURVE_ROLES.items() if role in roles)
+                raise ValueError(f"{name} is {path!r}, which {role} does not use; remove it, and set {needed}")
+        for name, path in files.items():
+            if path is None and role in _CURVE_ROLES[name]:
+                raise ValueError(f"{name} is unset, but {role} with CURVE keys needs it; set it to the path of a key file, or remove the other one")
+        keys = {name: None if path is None else read_key(name, path) for name, path in files.items()}
+        return CurveKeys(keys["curve_secret_key_file"], keys["curve_public_key_file"])
 
     @staticmethod
     def from_mapping(options: Mapping[str, Any], environment: Mapping[str, str]) -> PDOptions:
@@ -111,6 +139,12 @@ def _host(name: str, value: Any) -> str:
     return value
 
 
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r}; use the path of a key file, which python -m tenure.pd.keys writes")
+    return value
+
+
 def _seconds_text(name: str, text: str) -> float:
     try:
         return _seconds(name, float(text))
@@ -124,6 +158,7 @@ def _port_text(name: str, text: str) -> int:
     return int(text)
 
 
+_CURVE_ROLES = {"curve_secret_key_file": ("kv_producer", "kv_both"), "curve_public_key_file": ("kv_consumer", "kv_both")}
 _CHECKS: dict[str, Any] = {
     "transport": checks.one_of(*TRANSPORTS),
     "num_workers": checks.threads,
@@ -131,6 +166,8 @@ _CHECKS: dict[str, Any] = {
     "device_name": checks.text,
     "bootstrap_server_address": _host_port,
     "bootstrap_listen_host": _host,
+    "curve_secret_key_file": _path,
+    "curve_public_key_file": _path,
     "kv_lease_duration": _seconds,
     "renew_without_step": _seconds,
     "request_timeout": _seconds,

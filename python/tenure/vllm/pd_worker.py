@@ -19,7 +19,7 @@ from tenure.vllm.pd_transports import open_transport
 if TYPE_CHECKING:
     import torch
 
-    from tenure.vllm.pd_options import PDOptions
+    from tenure.vllm.pd_options import CurveKeys, PDOptions
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
@@ -29,11 +29,12 @@ _logger = logging.getLogger("vllm.tenure")  # Under vLLM's logger, so that its h
 class PDWorkerSide:
     """What the connector does in a worker's process."""
 
-    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: PDOptions) -> None:
+    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: PDOptions, keys: CurveKeys) -> None:
         transfer = transfer_config(vllm_config)
         self._vllm_config = vllm_config
         self._kv_cache_config = kv_cache_config
         self._options = options
+        self._keys = keys
         self._role = transfer.kv_role
         self._engine_id = str(transfer.engine_id)
         self._several_groups = len(kv_cache_config.kv_cache_groups) > 1
@@ -67,7 +68,7 @@ class PDWorkerSide:
             "connector_timeout": self._options.connector_timeout,
         }
         if self._role != "kv_producer":
-            self._decode = DecodeWorker(memory.regions, self._transport, **common)
+            self._decode = DecodeWorker(memory.regions, self._transport, curve_server_key=self._keys.public, **common)
         if self._role != "kv_consumer":
             self._prefill = PrefillWorker(
                 memory.regions,
@@ -78,6 +79,7 @@ class PDWorkerSide:
                 bootstrap_token=self._options.bootstrap_token,
                 incarnation=self._place.agree(time.time_ns()),
                 hold_timeout=self._options.abort_timeout,
+                curve_secret_key=self._keys.secret,
                 **common,
             )
             # A worker that alone cannot register would leave the others waiting in the collective calls of a step.

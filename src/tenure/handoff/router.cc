@@ -69,12 +69,16 @@ class Router::Impl {
 
 absl::Status Router::Impl::Start() {
   if (!wake_.valid()) return Unavailable("no descriptor for the side channel; raise the limit of open files");
-  if (options_.curve) TENURE_RETURN_IF_ERROR(CheckCurveKey("the secret key", options_.curve->secret_key));
+  std::optional<CurveKeys> curve;
+  if (options_.curve_secret_key) {
+    TENURE_RETURN_IF_ERROR(CheckCurveKey("the secret key", *options_.curve_secret_key));
+    curve = CurveKeys{.public_key = {}, .secret_key = *options_.curve_secret_key};
+  }
   TENURE_ASSIGN_OR_RETURN(socket_, ZmqSocket::Create(context_, {.kind = ZmqSocketOptions::Kind::kRouter,
                                                                 .ipv6 = IsIpv6(options_.host),
                                                                 .message_bytes_max = options_.message_bytes_max,
                                                                 .linger = kLinger,
-                                                                .curve = options_.curve}));
+                                                                .curve = std::move(curve)}));
   TENURE_RETURN_IF_ERROR(socket_->Bind(Endpoint(options_)));
   address_ = socket_->LastEndpoint();
   thread_ = std::thread([this] { Run(); });

@@ -13,7 +13,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "tenure/handoff/curve_keys.h"
 
 namespace tenure::handoff {
 
@@ -25,9 +24,9 @@ struct RouterOptions {
   std::string host = "127.0.0.1";  // An IP address of this machine, IPv6 without brackets.
   int port = 0;                    // 0: any free one.
   size_t message_bytes_max = kMessageBytesMax;
-  size_t replies_waiting_max = 65'536;            // For the thread to send them; further ones are dropped.
-  std::string malformed_reply = {};               // To a message that is not of one frame; empty: none.
-  std::optional<CurveKeys> curve = std::nullopt;  // None: in the clear.
+  size_t replies_waiting_max = 65'536;                         // For the thread to send them; further ones are dropped.
+  std::string malformed_reply = {};                            // To a message that is not of one frame; empty: none.
+  std::optional<std::string> curve_secret_key = std::nullopt;  // P's; none: in the clear.
 };
 
 // Since the start.

@@ -392,15 +392,15 @@ class CurveTest : public ::testing::Test {
 
 TEST_F(CurveTest, OnlyTheSameKeysTalk) {
   EXPECT_TRUE(Talks({}, {}));
-  EXPECT_TRUE(Talks({.curve = keys_}, {.curve_server_key = keys_.public_key}));
-  EXPECT_FALSE(Talks({.curve = keys_}, {.curve_server_key = others_.public_key}));
-  EXPECT_FALSE(Talks({.curve = keys_}, {}));
+  EXPECT_TRUE(Talks({.curve_secret_key = keys_.secret_key}, {.curve_server_key = keys_.public_key}));
+  EXPECT_FALSE(Talks({.curve_secret_key = keys_.secret_key}, {.curve_server_key = others_.public_key}));
+  EXPECT_FALSE(Talks({.curve_secret_key = keys_.secret_key}, {}));
   EXPECT_FALSE(Talks({}, {.curve_server_key = keys_.public_key}));
 }
 
 TEST_F(CurveTest, AKeyThatIsNoneIsRefusedWithoutBeingShown) {
   const std::string bad = "not a key";
-  const auto router = Router::Start({.curve = CurveKeys{.public_key = bad, .secret_key = bad}}, {});
+  const auto router = Router::Start({.curve_secret_key = bad}, {});
   EXPECT_TRUE(absl::IsInvalidArgument(router.status())) << router.status();
   EXPECT_THAT(std::string(Message(router.status())), ::testing::Not(HasSubstr(bad)));
   const MonotonicClock clock;

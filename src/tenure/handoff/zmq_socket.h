@@ -37,7 +37,7 @@ struct ZmqSocketOptions {
   bool ipv6 = false;
   size_t message_bytes_max = 0;                   // Of a frame that comes in; a longer one ends its connection.
   absl::Duration linger = absl::ZeroDuration();   // How long what was sent may keep the context at its end.
-  std::optional<CurveKeys> curve = std::nullopt;  // This side's.
+  std::optional<CurveKeys> curve = std::nullopt;  // This side's; a kRouter needs the secret one alone.
   std::optional<std::string> curve_server_key = std::nullopt;  // kDealer: P's public key.
 };
 

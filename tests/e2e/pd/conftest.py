@@ -23,6 +23,7 @@ def pytest_addoption(parser):
     parser.addoption("--blocks", type=int, default=0, help="blocks of each engine; 0: what its memory holds")
     parser.addoption("--request-timeout", type=float, default=540, help="request_timeout of D")
     parser.addoption("--bootstrap", default="own", choices=("own", "external"), help="whether P runs its bootstrap server itself")
+    parser.addoption("--keys", action="store_true", help="CURVE keys on both sides")
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +45,7 @@ def bootstrap(request):
 
 
 @pytest.fixture(scope="session")
-def pair(request, model, bootstrap):
+def pair(request, model, bootstrap, tmp_path_factory):
     from pair import Pair
 
     arguments = []
@@ -62,7 +63,14 @@ def pair(request, model, bootstrap):
         "request_timeout": request.config.getoption("--request-timeout"),
     }
     external = {} if bootstrap is None else {"bootstrap_server_address": bootstrap.address}
-    pair = Pair(model, options, prefill_options=external, prefill=arguments[0], decode=arguments[1])
+    sides = [external, {}]
+    if request.config.getoption("--keys"):
+        from tenure.pd.keys import write_pair
+
+        name = str(tmp_path_factory.mktemp("keys") / "pd")
+        write_pair(name)
+        sides = [{**external, "curve_secret_key_file": f"{name}.secret"}, {"curve_public_key_file": f"{name}.public"}]
+    pair = Pair(model, options, prefill_options=sides[0], decode_options=sides[1], prefill=arguments[0], decode=arguments[1])
     if bootstrap is not None:
         pair.prefill.bootstrap = bootstrap.url
     yield pair

@@ -42,6 +42,8 @@ def test_the_layout_has_heads_outside_of_tokens_unless_all_ranks_have_all_of_it(
         ("prefill", {}, "kv_role is 'prefill'; use kv_producer or kv_consumer or kv_both"),
         ("kv_producer", {"kv_lease_duration": -1}, "kv_lease_duration is -1; use seconds above 0"),
         ("kv_consumer", {"bootstrap_server_address": "host"}, "bootstrap_server_address is 'host'; use"),
+        ("kv_consumer", {"curve_secret_key_file": "/key"}, "curve_secret_key_file is '/key', which kv_consumer does not use; remove it"),
+        ("kv_producer", {"curve_secret_key_file": "/no/key"}, "curve_secret_key_file is '/no/key', which cannot be read (No such file"),
     ],
 )
 def test_a_wrong_option_ends_the_start_before_memory_is_measured(role, options, line):
