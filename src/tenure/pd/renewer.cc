@@ -1,6 +1,7 @@
 #include "tenure/pd/renewer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tenure/base/status.h"
 #include "tenure/pd/renewal.h"
@@ -39,7 +40,7 @@ RenewerActions Renewer::Renew(const std::vector<RenewalSchedule::Batch>& batches
     if (directory_.Find(engine_id) != nullptr) {
       StartRound(engine_id, engine, now, actions);
     } else if (engine.bootstrap_address.empty()) {
-      actions.warnings.push_back(fmt::format("engine {}: renewals need its bootstrap address", engine_id));
+      WarnOnce(engine, fmt::format("engine {}: renewals need its bootstrap address", engine_id), actions);
     } else if (asking_.insert(engine.bootstrap_address).second) {
       actions.queries.push_back(engine.bootstrap_address);
     }
@@ -76,6 +77,10 @@ void Renewer::StartRound(const std::string& engine_id, Engine& engine, Monotonic
     actions.mismatches.push_back({engine_id, registered.kv_lease_duration, ours, std::move(ids)});
     return Refuse(engine_id, Message(agreed), actions);
   }
+  std::erase_if(engine.silent, [&](Rank rank) {
+    const auto stages = registered.addresses.find(rank.first);
+    return stages == registered.addresses.end() || !stages->second.contains(rank.second);
+  });
   for (const auto& [tp_rank, stages] : registered.addresses) {
     for (const auto& [pp_rank, address] : stages) {
       Worker& worker = engine.workers[{tp_rank, pp_rank}];
@@ -116,9 +121,15 @@ RenewerActions Renewer::OnQueryAnswer(std::string_view bootstrap_address,
   if (asked == asking_.end()) return actions;
   asking_.erase(asked);
   if (!answer.ok()) {
-    actions.warnings.push_back(
-        fmt::format("renewals: bootstrap server {} cannot be asked, the next round tries again: {}", bootstrap_address,
-                    Message(answer.status())));
+    for (auto& [engine_id, engine] : engines_) {
+      if (engine.bootstrap_address != bootstrap_address || engine.round.empty()) continue;
+      WarnOnce(
+          engine,
+          fmt::format("renewals do not reach engine {}, each round tries again: bootstrap server {} cannot be asked: "
+                      "{}",
+                      engine_id, bootstrap_address, Message(answer.status())),
+          actions);
+    }
     return actions;
   }
   for (const std::string& engine_id : directory_.Learn(*answer)) {
@@ -129,9 +140,12 @@ RenewerActions Renewer::OnQueryAnswer(std::string_view bootstrap_address,
     if (directory_.Find(engine_id) != nullptr) {
       StartRound(engine_id, engine, now, actions);
     } else {
-      actions.warnings.push_back(fmt::format(
-          "renewals: bootstrap server {} does not know all workers of engine {}, the next round tries again",
-          bootstrap_address, engine_id));
+      WarnOnce(
+          engine,
+          fmt::format("renewals do not reach engine {}, each round tries again: bootstrap server {} does not know all "
+                      "of its workers",
+                      engine_id, bootstrap_address),
+          actions);
     }
   }
   return actions;
@@ -152,6 +166,7 @@ RenewerActions Renewer::OnReply(ChannelId id, std::string_view message, Monotoni
     Refuse(channel.engine_id, reply->err_message.value_or("it gives no reason"), actions);
     return actions;
   }
+  Answered(channel, actions);
   ApplyHeld(channel, reply->unknown_transfer_ids, actions);
   if (FindWorker(channel) != nullptr) {
     SendNext(channel.engine_id, engines_.at(channel.engine_id), channel.rank, now, actions);
@@ -192,11 +207,29 @@ RenewerActions Renewer::OnChannelFailed(ChannelId channel, std::string_view why,
 void Renewer::Lose(ChannelId id, std::string_view why, RenewerActions& actions) {
   const Channel channel = Take(id);
   directory_.Evict(channel.engine_id, channel.generation);
-  if (Worker* worker = FindWorker(channel)) worker->unsent = 0;
-  actions.warnings.push_back(
-      fmt::format("a renewal of {} transfers to tensor rank {}, pipeline rank {} of engine {} has no answer, the next "
-                  "round tries again: {}",
-                  channel.transfer_ids.size(), channel.rank.first, channel.rank.second, channel.engine_id, why));
+  Worker* worker = FindWorker(channel);
+  if (worker == nullptr) return;
+  worker->unsent = 0;
+  Engine& engine = engines_.find(channel.engine_id)->second;
+  engine.silent.insert(channel.rank);
+  WarnOnce(
+      engine,
+      fmt::format("renewals do not reach engine {}, each round tries again: one of {} transfers to tensor rank {}, "
+                  "pipeline rank {} has no answer: {}",
+                  channel.engine_id, channel.transfer_ids.size(), channel.rank.first, channel.rank.second, why),
+      actions);
+}
+
+void Renewer::WarnOnce(Engine& engine, std::string warning, RenewerActions& actions) {
+  if (!std::exchange(engine.unreached, true)) actions.warnings.push_back(std::move(warning));
+}
+
+void Renewer::Answered(const Channel& channel, RenewerActions& actions) {
+  if (FindWorker(channel) == nullptr) return;
+  Engine& engine = engines_.find(channel.engine_id)->second;
+  engine.silent.erase(channel.rank);
+  if (!engine.silent.empty() || !std::exchange(engine.unreached, false)) return;
+  actions.warnings.push_back(fmt::format("renewals reach engine {} again", channel.engine_id));
 }
 
 Renewer::Channel Renewer::Take(ChannelId id) {

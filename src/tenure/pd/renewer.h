@@ -2,7 +2,8 @@
 //
 // RenewalSchedule says what is due; this says to whom, and understands the answers. A worker has one message open at a
 // time, so a hung one costs one channel; what it has not answered after a sixth of the lease is dropped, and the next
-// round is the retry. An engine that refuses renewals gets no more of them, and one warning says so. A transfer that a
+// round is the retry. One warning says that an engine cannot be renewed, and one that it can again, however many rounds
+// lie between. An engine that refuses renewals gets no more of them, and one warning says so. A transfer that a
 // worker has held and holds no more is `gone`: whoever still queues for it can be told at once.
 //
 // A state machine: events in, actions out; the owner passes `now`, which never runs back, carries out the actions, and
@@ -87,6 +88,8 @@ class Renewer {
     std::map<Rank, Worker> workers;
     Names gone;  // Of what is renewed; told.
     bool refuses = false;
+    bool unreached = false;  // A warning has said so, and no answer has come since.
+    std::set<Rank> silent;   // Workers without an answer to the last message.
   };
   struct Channel {
     std::string engine_id;
@@ -103,6 +106,9 @@ class Renewer {
   void ApplyHeld(const Channel& channel, const std::vector<std::string>& unknown, RenewerActions& actions);
   void Refuse(const std::string& engine_id, std::string_view why, RenewerActions& actions);
   void Lose(ChannelId id, std::string_view why, RenewerActions& actions);
+  // Says why once until Answered. A worker that answers does not end it for another that does not.
+  void WarnOnce(Engine& engine, std::string warning, RenewerActions& actions);
+  void Answered(const Channel& channel, RenewerActions& actions);
   // The channel is no longer open.
   Channel Take(ChannelId id);
   // Null: its engine has been forgotten.

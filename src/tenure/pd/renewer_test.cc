@@ -12,6 +12,7 @@
 namespace tenure::pd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -130,6 +131,52 @@ TEST_F(RenewerTest, BrokenConnectionAsksAgainEdge37) {
   EXPECT_THAT(renewer_.OnChannelFailed(sends[0].channel, "reset", now()).warnings, ElementsAre(HasSubstr("reset")));
   EXPECT_THAT(NextRound({{"e", {"a"}}}).queries, SizeIs(1));
   EXPECT_EQ(renewer_.num_channels(), 0u);
+}
+
+TEST_F(RenewerTest, DeadEngineIsSaidOnceAndSoIsItsReturn) {
+  const auto sends = FirstRound({{"e", {"a"}}});
+  EXPECT_THAT(renewer_.OnChannelFailed(sends[0].channel, "reset", now()).warnings,
+              ElementsAre(AllOf(HasSubstr("do not reach engine e"), HasSubstr("reset"))));
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_THAT(NextRound({{"e", {"a"}}}).queries, SizeIs(1));
+    if (round % 2 == 0) {
+      EXPECT_THAT(renewer_.OnQueryAnswer("http://b", Unavailable("down"), now()).warnings, IsEmpty());
+    } else {
+      const auto again = Answered(EngineOf(1)).sends;
+      EXPECT_THAT(renewer_.OnChannelFailed(again.at(0).channel, "reset", now()).warnings, IsEmpty());
+    }
+  }
+  NextRound({{"e", {"a"}}});
+  EXPECT_THAT(Replied(Answered(EngineOf(1)).sends.at(0)).warnings, ElementsAre("renewals reach engine e again"));
+  const auto next = NextRound({{"e", {"a"}}}).sends;
+  EXPECT_THAT(Replied(next.at(0)).warnings, IsEmpty());
+  EXPECT_THAT(renewer_.OnChannelFailed(NextRound({{"e", {"a"}}}).sends.at(0).channel, "reset", now()).warnings,
+              SizeIs(1));
+}
+
+TEST_F(RenewerTest, OneSilentWorkerOfTwoIsSaidOnceAndItsEngineReturnsWithIt) {
+  auto sends = FirstRound({{"e", {"a"}}}, 2);
+  size_t warnings = 0;
+  for (int round = 0; round < 3; ++round) {
+    warnings += Replied(sends.at(0)).warnings.size();
+    clock_.Advance(kLease / 6);
+    warnings += renewer_.Tick(now()).warnings.size();
+    Renew({{"e", {"a"}}});
+    sends = Answered(EngineOf(2)).sends;
+  }
+  EXPECT_EQ(warnings, 1u);
+  EXPECT_THAT(Replied(sends.at(1)).warnings, ElementsAre("renewals reach engine e again"));
+}
+
+TEST_F(RenewerTest, EngineThatReturnsWithFewerWorkersIsReachedAgain) {
+  auto sends = FirstRound({{"e", {"a"}}}, 2);
+  EXPECT_THAT(renewer_.OnChannelFailed(sends.at(1).channel, "reset", now()).warnings, SizeIs(1));
+  NextRound({{"e", {"a"}}});
+  Replied(sends.at(0));
+  RegisteredEngine started_again = EngineOf(1);
+  started_again.incarnation = 2;
+  NextRound({{"e", {"a"}}});
+  EXPECT_THAT(Replied(Answered(started_again).sends.at(0)).warnings, ElementsAre("renewals reach engine e again"));
 }
 
 TEST_F(RenewerTest, EngineThatKnowsNoRenewalsIsWarnedOfOnceAndLeftAloneEdge38) {
