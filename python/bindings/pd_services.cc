@@ -1,11 +1,13 @@
 // What a P/D pair runs once an engine: the bootstrap server, the sender of renewals, the list of lease mismatches. And
 // the keys of its side channel.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,15 +77,14 @@ void InitBootstrap(BootstrapHandle* self, const std::string& host, int port, con
 }
 
 void InitSender(SenderHandle* self, double lease, std::optional<double> renew_without_step, double connector_timeout,
-                const std::optional<std::string>& curve_server_key, const BoardHandle& board) {
+                const std::optional<std::string>& curve_server_key) {
   handoff::RenewalSenderOptions options{.schedule = {.lease = DurationFrom("kv_lease_duration", lease, kTimeMax)}};
   if (renew_without_step) {
     options.schedule.renew_without_step = DurationFrom("renew_without_step", *renew_without_step, kTimeMax);
   }
   options.links.bootstrap.timeout = DurationFrom("connector_timeout", connector_timeout, kTimeMax);
   options.links.channels.curve_server_key = curve_server_key;
-  new (self)
-      SenderHandle([&](const Clock& clock) { return handoff::RenewalSender::Start(options, board.board(), clock); });
+  new (self) SenderHandle([&](const Clock& clock) { return handoff::RenewalSender::Start(options, clock); });
 }
 
 void Track(const SenderHandle& self, const std::string& request, const std::string& transfer_id,
@@ -99,6 +100,16 @@ std::vector<std::pair<std::string, std::string>> TakeGone(const SenderHandle& se
   return gone;
 }
 
+std::map<std::string, int64_t> SenderStats(const SenderHandle& self) {
+  const pd::RenewerStats stats = self.Open().TakeStats();
+  return {{"sent_renewals", stats.sent},
+          {"lost_renewals", stats.lost},
+          {"failed_renewal_queries", stats.failed_queries},
+          {"refusing_engines", stats.refusing_engines},
+          {"renewal_lease_mismatches", stats.lease_mismatches},
+          {"gone_transfers", stats.gone_transfers}};
+}
+
 void BindSender(nb::module_& module) {
   nb::class_<SenderHandle>(
       module, "RenewalSender",
@@ -106,7 +117,7 @@ void BindSender(nb::module_& module) {
       "lease: kv_lease_duration in seconds, the same as P's. renew_without_step: seconds that renewals go on while the "
       "scheduler does not step, None for 10 leases. curve_server_key: P's public key, None: in the clear.")
       .def("__init__", &InitSender, "lease"_a, nb::kw_only(), "renew_without_step"_a.none(), "connector_timeout"_a,
-           "curve_server_key"_a.none(), "board"_a)
+           "curve_server_key"_a.none())
       .def("track", &Track, "request"_a, "transfer_id"_a, "engine_id"_a, "bootstrap_address"_a, "seconds"_a,
            "Renews it until stop, or for so many seconds. ValueError for an id that no message carries.")
       .def(
@@ -115,6 +126,7 @@ void BindSender(nb::module_& module) {
       .def(
           "stepped", [](const SenderHandle& self) { self.Open().Stepped(); }, "The scheduler's loop runs.")
       .def("take_gone", &TakeGone, "(engine id, transfer id) that P held and holds no more, since the last call.")
+      .def("take_stats", &SenderStats, "Counts since the last call.")
       .def("close", &SenderHandle::Close, "Ends it. Idempotent.");
 }
 

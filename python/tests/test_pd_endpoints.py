@@ -189,7 +189,7 @@ def test_different_leases_are_refused_with_both_values_and_shown(make):
 
 def test_a_lease_that_is_renewed_outlives_itself_and_one_that_is_not_ends(make):
     pair = make(prefill_lease=0.5, decode_lease=0.5)
-    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, curve_server_key=None, board=pair.board)
+    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, curve_server_key=None)
     sender.track("d", "xfer-kept", "p", pair.url, 60.0)
     pair.compute("xfer-kept", [3])
     pair.compute("xfer-lost", [4])
@@ -198,6 +198,8 @@ def test_a_lease_that_is_renewed_outlives_itself_and_one_that_is_not_ends(make):
     assert pair.prefill.take_finished() == []
     sender.stop("d")
     assert pair.sent() == ["p-xfer-kept"]
+    counts = sender.take_stats()
+    assert counts.pop("sent_renewals") >= 1 and not any(counts.values())
     sender.close()
 
 
@@ -240,7 +242,7 @@ def test_curve_keys_of_one_pair_talk_and_renew(make):
     public, secret = pd_make_curve_keys()
     pair = make(secret_key=secret, public_key=public, prefill_lease=0.5, decode_lease=0.5)
     pair.source.put(3, 30)
-    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, curve_server_key=public, board=pair.board)
+    sender = RenewalSender(0.5, renew_without_step=60.0, connector_timeout=2.0, curve_server_key=public)
     sender.track("d-xfer-1", "xfer-1", "p", pair.url, 60.0)
     pair.compute("xfer-1", [3])
     until(lambda: pair.prefill.take_stats()[1]["renewals"])
@@ -292,9 +294,9 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="kind|transport"):
         Transport("tcp")
     with pytest.raises(ValueError, match="kv_lease_duration"):
-        RenewalSender(0.0, renew_without_step=None, connector_timeout=1.0, curve_server_key=None, board=board)
+        RenewalSender(0.0, renew_without_step=None, connector_timeout=1.0, curve_server_key=None)
     with pytest.raises(ValueError, match="CURVE key; give 40 characters") as refused:
-        RenewalSender(1.0, renew_without_step=None, connector_timeout=1.0, curve_server_key="", board=board)
+        RenewalSender(1.0, renew_without_step=None, connector_timeout=1.0, curve_server_key="")
     assert "public" in str(refused.value)
     server = BootstrapServer("127.0.0.1", 0, token="", board=board)
     with pytest.raises(ValueError, match=str(server.port)):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from test_docs import section
-from tenure._native import DecodeWorker, KvRegion, MismatchBoard, PrefillWorker, Transport
+from tenure._native import DecodeWorker, KvRegion, MismatchBoard, PrefillWorker, RenewalSender, Transport
 from tenure.pd.keys import main as make_keys
 from tenure.vllm.pd_options import _ENVIRONMENT, ROLES, PDOptions, check_host, check_role, split_host_port
 
@@ -219,8 +219,10 @@ def test_reference_page_has_every_counter():
         curve_secret_key=None, **common,
     )
     decode = DecodeWorker([region], transport, curve_server_key=None, **common)
-    names = [name for worker in (prefill, decode) for name in worker.take_stats()[1]]
-    for part in (prefill, decode, transport):
+    sender = RenewalSender(1.0, renew_without_step=None, connector_timeout=1.0, curve_server_key=None)
+    names = [name for worker in (prefill, decode) for name in worker.take_stats()[1]] + list(sender.take_stats())
+    assert len(names) == len(set(names))
+    for part in (prefill, decode, sender, transport):
         part.close()
     page = section("vllm-pd.md", "`vllm:tenure_pd_events_total` by `event`")
     assert sorted(page) == sorted(name.removeprefix("num_") for name in names)

@@ -67,6 +67,9 @@ class Sender:
         gone, self.gone = self.gone, []
         return gone
 
+    def take_stats(self):
+        return {"sent_renewals": 2}
+
 
 def side(role, *, groups=1, states=False, renewals=None):
     """The transfer groups are the last `groups` of one more."""
@@ -88,6 +91,11 @@ def prefilled(scheduler, request):
     scheduler.on_new_request(request)
     assert scheduler.num_new_matched_tokens(request, 0) == (0, False)
     scheduler.update_state_after_alloc(request, Blocks([9], [1]), 0)
+
+
+def test_what_renewals_have_met_is_told_where_there_are_some():
+    assert side("kv_consumer", renewals=Sender()).counters() == {"sent_renewals": 2}
+    assert side("kv_consumer").counters() == side("kv_producer").counters() == {}
 
 
 @pytest.mark.parametrize("status", [Status.FINISHED_LENGTH_CAPPED, Status.FINISHED_STOPPED])

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tenure._native import MismatchBoard, RenewalSender
+from tenure._native import RenewalSender
 from tenure.vllm.model import transfer_config
 from tenure.vllm.pd_model import check_supported, keeps_last_token, windows
 from tenure.vllm.pd_options import CurveKeys, PDOptions, check_role
@@ -82,7 +82,6 @@ class TenurePDConnector(KVConnectorBase_V1, SupportsHMA):
                 renew_without_step=options.renew_without_step,
                 connector_timeout=options.connector_timeout,
                 curve_server_key=keys.public,
-                board=MismatchBoard(),
             )
         self._scheduler = PDSchedulerSide(
             kv_role,
@@ -179,7 +178,9 @@ class TenurePDConnector(KVConnectorBase_V1, SupportsHMA):
         return set() if self._worker is None else self._worker.failed_blocks()
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        return None if self._worker is None else self._worker.stats()
+        if self._worker is not None:
+            return self._worker.stats()
+        return None if self._scheduler is None else TenurePDStats.of([], self._scheduler.counters())
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:

@@ -33,6 +33,8 @@ class Renewals(Protocol):
 
     def take_gone(self) -> Sequence[tuple[str, str]]: ...
 
+    def take_stats(self) -> Mapping[str, int]: ...
+
 
 class PDSchedulerSide:
     """What the connector does in the scheduler's process.
@@ -149,6 +151,10 @@ class PDSchedulerSide:
     def has_orders(self) -> bool:
         """Whether the engine must step for orders alone."""
         return any(side is not None and side.has_orders for side in (self._prefill, self._decode))
+
+    def counters(self) -> Mapping[str, int]:
+        """What its renewals have met since the last call."""
+        return {} if self._renewals is None else self._renewals.take_stats()
 
     def _arrived(self, decode: DecodeScheduler, request: str, params: Mapping[str, Any]) -> None:
         try:

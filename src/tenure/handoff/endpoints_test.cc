@@ -300,7 +300,7 @@ TEST_F(EndpointsTest, MessagesOfTooManyBytesAreRefusedAndTheRestIsServed) {
   EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("too many messages waiting; retry later"));
   RenewalSenderOptions options;
   options.schedule.lease = kLease;
-  const auto sender = RenewalSender::Start(options, nullptr, clock_);
+  const auto sender = RenewalSender::Start(options, clock_);
   ASSERT_TRUE((*sender)->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
   for (int64_t renewals = 0; renewals < 3; ++renewals) {
     (*sender)->Stepped();
@@ -330,7 +330,7 @@ class RenewalTest : public EndpointsTest {
   std::unique_ptr<RenewalSender> StartSender() {
     RenewalSenderOptions options;
     options.schedule.lease = kLease;
-    auto started = RenewalSender::Start(options, decode_board_, clock_);
+    auto started = RenewalSender::Start(options, clock_);
     EXPECT_TRUE(started.ok()) << started.status();
     return std::move(started).value();
   }

@@ -10,13 +10,11 @@
 namespace tenure::handoff {
 
 absl::StatusOr<std::unique_ptr<RenewalSender>> RenewalSender::Start(const RenewalSenderOptions& options,
-                                                                    std::shared_ptr<MismatchBoard> board,
                                                                     const Clock& clock) {
   TENURE_ASSIGN_OR_RETURN(pd::RenewalSchedule schedule, pd::RenewalSchedule::Create(options.schedule, clock.Now()));
   TENURE_ASSIGN_OR_RETURN(pd::Renewer renewer,
                           pd::Renewer::Create({.lease = options.schedule.lease, .engines_max = options.engines_max}));
-  std::unique_ptr<RenewalSender> sender(
-      new RenewalSender(options, std::move(schedule), std::move(renewer), std::move(board), clock));
+  std::unique_ptr<RenewalSender> sender(new RenewalSender(options, std::move(schedule), std::move(renewer), clock));
   TENURE_ASSIGN_OR_RETURN(sender->links_, DecodeLinks::Create(options.links, clock));
   RenewalSender* raw = sender.get();
   DecodeLinks::Events events;
@@ -36,10 +34,9 @@ absl::StatusOr<std::unique_ptr<RenewalSender>> RenewalSender::Start(const Renewa
 }
 
 RenewalSender::RenewalSender(const RenewalSenderOptions& options, pd::RenewalSchedule schedule, pd::Renewer renewer,
-                             std::shared_ptr<MismatchBoard> board, const Clock& clock)
+                             const Clock& clock)
     : silent_after_(options.schedule.renew_without_step.value_or(options.schedule.lease * 10)),
       clock_(clock),
-      board_(std::move(board)),
       log_(clock, "renewals"),
       schedule_(std::move(schedule)),
       renewer_(std::move(renewer)) {}
@@ -73,6 +70,11 @@ void RenewalSender::WentIdle() {
 std::vector<pd::RenewerActions::Gone> RenewalSender::TakeGone() {
   MutexLock lock(mutex_);
   return std::exchange(gone_, {});
+}
+
+pd::RenewerStats RenewalSender::TakeStats() {
+  MutexLock lock(mutex_);
+  return renewer_.TakeStats();
 }
 
 size_t RenewalSender::num_tracked() {
@@ -117,7 +119,6 @@ void RenewalSender::Handle(Event event) {
 
 void RenewalSender::CarryOut(pd::RenewerActions actions) {
   links_->CarryOut(actions.queries, std::move(actions.sends), actions.closes);
-  if (board_ != nullptr && !actions.mismatches.empty()) board_->Add(actions.mismatches);
   log_.Warn(actions.warnings);
 }
 

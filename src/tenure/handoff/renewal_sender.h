@@ -15,7 +15,6 @@
 #include "tenure/base/clock.h"
 #include "tenure/base/mutex.h"
 #include "tenure/handoff/decode_links.h"
-#include "tenure/handoff/mismatch_board.h"
 #include "tenure/handoff/paced_log.h"
 #include "tenure/pd/renewal_schedule.h"
 #include "tenure/pd/renewer.h"
@@ -30,10 +29,8 @@ struct RenewalSenderOptions {
 
 class RenewalSender {
  public:
-  // `board` (may be null) gets the lease mismatches; `clock` outlives it. Errors: those of the schedule's, the
-  // renewer's and Channels' options.
-  static absl::StatusOr<std::unique_ptr<RenewalSender>> Start(const RenewalSenderOptions& options,
-                                                              std::shared_ptr<MismatchBoard> board, const Clock& clock);
+  // `clock` outlives it. Errors: those of the schedule's, the renewer's and Channels' options.
+  static absl::StatusOr<std::unique_ptr<RenewalSender>> Start(const RenewalSenderOptions& options, const Clock& clock);
   ~RenewalSender();
 
   // All of these: any thread, never block.
@@ -48,11 +45,12 @@ class RenewalSender {
   void WentIdle();
   // Transfers that P held and holds no more; see pd::RenewerActions.
   std::vector<pd::RenewerActions::Gone> TakeGone();
+  pd::RenewerStats TakeStats();
   size_t num_tracked();
 
  private:
   RenewalSender(const RenewalSenderOptions& options, pd::RenewalSchedule schedule, pd::Renewer renewer,
-                std::shared_ptr<MismatchBoard> board, const Clock& clock);
+                const Clock& clock);
   MonotonicTime OnTime(MonotonicTime now);
   // On the loop's thread, with no lock held.
   void CarryOut(pd::RenewerActions actions);
@@ -62,7 +60,6 @@ class RenewalSender {
 
   const absl::Duration silent_after_;
   const Clock& clock_;
-  const std::shared_ptr<MismatchBoard> board_;
   PacedLog log_;  // The loop's thread alone.
   Mutex mutex_;
   pd::RenewalSchedule schedule_ ABSL_GUARDED_BY(mutex_);

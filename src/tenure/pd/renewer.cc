@@ -72,9 +72,7 @@ void Renewer::StartRound(const std::string& engine_id, Engine& engine, Monotonic
   const double ours = absl::ToDoubleSeconds(options_.lease);
   const absl::Status agreed = CheckLeaseAgreement(registered.kv_lease_duration, ours);
   if (!agreed.ok()) {
-    std::vector<std::string> ids = engine.round.front();
-    ids.resize(std::min(ids.size(), kMismatchIdsMax));
-    actions.mismatches.push_back({engine_id, registered.kv_lease_duration, ours, std::move(ids)});
+    ++stats_.lease_mismatches;
     return Refuse(engine_id, Message(agreed), actions);
   }
   std::erase_if(engine.silent, [&](Rank rank) {
@@ -107,6 +105,7 @@ void Renewer::SendNext(const std::string& engine_id, Engine& engine, Rank rank, 
   }
   last_channel_ = ChannelId(last_channel_.value() + 1);
   worker.channel = last_channel_;
+  ++stats_.sent;
   const MonotonicTime deadline = now + options_.lease / 6;
   actions.sends.push_back({last_channel_, worker.address, *std::move(bytes), deadline});
   channels_.emplace(last_channel_,
@@ -121,6 +120,7 @@ RenewerActions Renewer::OnQueryAnswer(std::string_view bootstrap_address,
   if (asked == asking_.end()) return actions;
   asking_.erase(asked);
   if (!answer.ok()) {
+    ++stats_.failed_queries;
     for (auto& [engine_id, engine] : engines_) {
       if (engine.bootstrap_address != bootstrap_address || engine.round.empty()) continue;
       WarnOnce(
@@ -185,6 +185,7 @@ void Renewer::ApplyHeld(const Channel& channel, const std::vector<std::string>& 
     if (!not_held.contains(transfer_id)) {
       worker->held.insert(transfer_id);
     } else if (worker->held.erase(transfer_id) > 0 && engine.gone.insert(transfer_id).second) {
+      ++stats_.gone_transfers;
       actions.gone.push_back({channel.engine_id, transfer_id});
     }
   }
@@ -194,6 +195,7 @@ void Renewer::Refuse(const std::string& engine_id, std::string_view why, Renewer
   const auto engine = engines_.find(engine_id);
   if (engine == engines_.end() || engine->second.refuses) return;
   engine->second.refuses = true;
+  ++stats_.refusing_engines;
   actions.warnings.push_back(
       fmt::format("engine {} takes no renewals and gets no more; it holds KV for its own time: {}", engine_id, why));
 }
@@ -205,6 +207,7 @@ RenewerActions Renewer::OnChannelFailed(ChannelId channel, std::string_view why,
 }
 
 void Renewer::Lose(ChannelId id, std::string_view why, RenewerActions& actions) {
+  ++stats_.lost;
   const Channel channel = Take(id);
   directory_.Evict(channel.engine_id, channel.generation);
   Worker* worker = FindWorker(channel);
@@ -231,6 +234,8 @@ void Renewer::Answered(const Channel& channel, RenewerActions& actions) {
   if (!engine.silent.empty() || !std::exchange(engine.unreached, false)) return;
   actions.warnings.push_back(fmt::format("renewals reach engine {} again", channel.engine_id));
 }
+
+RenewerStats Renewer::TakeStats() { return std::exchange(stats_, {}); }
 
 Renewer::Channel Renewer::Take(ChannelId id) {
   const auto found = channels_.find(id);

@@ -44,9 +44,18 @@ struct RenewerActions {
   std::vector<std::string> queries;  // Bootstrap addresses; each answered by one OnQueryAnswer.
   std::vector<ChannelMessage> sends;
   std::vector<ChannelId> closes;
-  std::vector<Gone> gone;  // Not for requests whose pull is under way: being served is a way to go, too.
-  std::vector<LeaseMismatch> mismatches;
+  std::vector<Gone> gone;             // Not for requests whose pull is under way: being served is a way to go, too.
   std::vector<std::string> warnings;  // For a log.
+};
+
+// Since the last TakeStats.
+struct RenewerStats {
+  int64_t sent = 0;  // Messages.
+  int64_t lost = 0;  // Of those: without an answer, or with one that was none.
+  int64_t failed_queries = 0;
+  int64_t refusing_engines = 0;  // They get no more; those with another lease among them.
+  int64_t lease_mismatches = 0;
+  int64_t gone_transfers = 0;
 };
 
 class Renewer {
@@ -68,6 +77,8 @@ class Renewer {
   RenewerActions Tick(MonotonicTime now);
   // Max: nothing to do.
   MonotonicTime NextTick() const;
+
+  RenewerStats TakeStats();
 
   size_t num_channels() const { return channels_.size(); }
 
@@ -120,6 +131,7 @@ class Renewer {
   Names asking_;  // Bootstrap servers.
   ChannelId last_channel_;
   std::map<ChannelId, Channel> channels_;
+  RenewerStats stats_;
 };
 
 }  // namespace tenure::pd

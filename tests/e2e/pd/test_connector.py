@@ -88,6 +88,17 @@ def test_the_golden_messages_are_those_that_msgspec_writes():
     subprocess.run([sys.executable, script, "--check", golden], check=True, timeout=60)
 
 
+def test_the_schedulers_counters_are_statistics_too():
+    connector = object.__new__(pd_connector.TenurePDConnector)
+    connector._worker, connector._scheduler = None, types.SimpleNamespace(counters=lambda: {"sent_renewals": 3, "lost_renewals": 0})
+    stats = connector.get_kv_connector_stats()
+    assert isinstance(stats, TenurePDStats) and stats.data["tenure_counters"] == [{"sent_renewals": 3}]
+    connector._scheduler = types.SimpleNamespace(counters=lambda: {})
+    assert connector.get_kv_connector_stats() is None
+    connector._scheduler = None
+    assert connector.get_kv_connector_stats() is None
+
+
 def test_statistics_add_up_and_travel():
     first = TenurePDStats.of([(0.1, 2**20, 4), (0.3, 3 * 2**20, 8)], {"num_failed_transfers": 1, "pulls": 2, "renewals": 0})
     second = TenurePDStats.of([], {"num_failed_recvs": 2})
