@@ -280,7 +280,7 @@ def test_a_bootstrap_server_that_is_not_there_is_named(make):
 
 def test_an_address_of_any_text_is_an_error_of_one_line(make):
     pair = make()
-    for request, address in (("a", "http://" + "\u00e4" * 300), ("b", "http://a\nb"), ("c", "http://\u20ac:1")):
+    for request, address in (("a", "http://" + "\u00e4" * 300), ("b", "http://a\nb"), ("c", "http://\u20ac:1"), ("d", "http://127.0.0.1:65536"), ("e", "http://127.0.0.1:0")):
         pair.decodes.arrived(request, "xfer-" + request, "p", address)
         pair.decodes.allocated(request, [[7]], 32)
         pair.decode.start_pulls(pair.decodes.take_orders())
@@ -298,6 +298,9 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="CURVE key; give 40 characters") as refused:
         RenewalSender(1.0, renew_without_step=None, connector_timeout=1.0, curve_server_key="")
     assert "public" in str(refused.value)
+    for port in (-1, 65536):
+        with pytest.raises(ValueError, match=f"port is {port}"):
+            BootstrapServer("127.0.0.1", port, token="", board=board)
     server = BootstrapServer("127.0.0.1", 0, token="", board=board)
     with pytest.raises(ValueError, match=str(server.port)):
         BootstrapServer("127.0.0.1", server.port, token="", board=board)

@@ -73,7 +73,11 @@ def test_host_and_port_are_taken_apart(text, host, port):
         ("bootstrap_listen_host", "http://host"),
         ("curve_secret_key_file", ""),
         ("curve_public_key_file", 1),
+        ("allow_peer", "10.0.0.1:8998"),
+        ("allow_peer", [8998]),
         ("kv_lease_duration", 0),
+        ("kv_lease_duration", 0.099),
+        ("renew_without_step", 0.001),
         ("kv_lease_duration", -1.0),
         ("kv_lease_duration", float("nan")),
         ("kv_lease_duration", float("inf")),
@@ -171,6 +175,25 @@ def test_a_new_pair_never_replaces_one_and_its_secret_is_the_owners(keys, capsys
     assert make_keys([keys[0].removesuffix(".secret")]) == 1
     assert keys[0] in capsys.readouterr().err and [open(path).read() for path in keys] == before
     assert make_keys([]) == make_keys(["--help"]) == 2
+
+
+@pytest.mark.parametrize("peer", ["host", "host:0", "host:65536", "ftp://host:1", "http://host:1/path", "0.0.0.0:1"])
+def test_a_peer_that_is_none_is_named(peer):
+    with pytest.raises(ValueError, match=re.escape(f"allow_peer is {peer!r}")):
+        options(allow_peer=["10.0.0.1:8998", peer])
+
+
+def test_peers_are_kept_as_the_proxy_keeps_them():
+    assert options(allow_peer=["10.0.0.1:8998", "http://P:1/", "[fd00::1]:2"]).allow_peer == ("http://10.0.0.1:8998", "http://p:1", "http://[fd00::1]:2")
+    assert options(allow_peer=[]).allow_peer == () and options().allow_peer is None
+
+
+@pytest.mark.parametrize("token", ["", " ", "two words", "a\nb", "\u00e4"])
+def test_a_token_that_is_set_wrongly_never_means_none_and_is_not_shown(token):
+    with pytest.raises(ValueError) as refused:
+        options({"TENURE_PD_BOOTSTRAP_TOKEN": token})
+    text = str(refused.value)
+    assert text.startswith("TENURE_PD_BOOTSTRAP_TOKEN is set, but") and (not token.strip() or token not in text)
 
 
 def test_an_unknown_option_suggests_the_nearest():

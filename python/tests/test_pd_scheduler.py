@@ -71,7 +71,7 @@ class Sender:
         return {"sent_renewals": 2}
 
 
-def side(role, *, groups=1, states=False, renewals=None):
+def side(role, *, groups=1, states=False, renewals=None, allow_peer=None):
     """The transfer groups are the last `groups` of one more."""
     return PDSchedulerSide(
         role,
@@ -80,6 +80,7 @@ def side(role, *, groups=1, states=False, renewals=None):
         keeps_last_token=states,
         request_timeout=60.0,
         renewals=renewals,
+        allow_peer=allow_peer,
     )
 
 
@@ -199,6 +200,29 @@ def test_a_field_that_is_missing_is_named_and_the_prompt_computed(caplog, missin
     scheduler.update_state_after_alloc(request, Blocks([7], [4]), 0)
     assert scheduler.request_finished(request, ([7], [4])) is False
     assert not scheduler.has_orders()
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8999", "http://169.254.169.254:80", "http://127.0.0.1:8998@evil:1", "x" * 5000])
+def test_a_peer_that_is_not_allowed_is_asked_nothing_and_the_prompt_computed(caplog, address):
+    sender = Sender()
+    scheduler = side("kv_consumer", renewals=sender, allow_peer=("http://127.0.0.1:8998",))
+    request = Request(decode=True, **{**REMOTE, "remote_bootstrap_addr": address})
+    with caplog.at_level(logging.WARNING, "vllm.tenure"):
+        scheduler.on_new_request(request)
+    assert f"remote_bootstrap_addr is '{address[:50]}" in caplog.text and "not in allow_peer" in caplog.text and len(caplog.text) < 1000
+    assert scheduler.num_new_matched_tokens(request, 0) == (0, False)
+    scheduler.update_state_after_alloc(request, Blocks([7], [4]), 0)
+    assert scheduler.request_finished(request, ([7], [4])) is False
+    assert not scheduler.has_orders() and not sender.tracked
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8998", "HTTP://127.0.0.1:8998/"])
+def test_a_peer_that_is_allowed_is_pulled_from(address):
+    sender = Sender()
+    scheduler = side("kv_consumer", renewals=sender, allow_peer=("http://127.0.0.1:8998",))
+    request = Request(decode=True, **{**REMOTE, "remote_bootstrap_addr": address})
+    scheduler.on_new_request(request)
+    assert scheduler.num_new_matched_tokens(request, 0)[1] and len(sender.tracked) == 1
 
 
 @pytest.mark.parametrize("field", sorted(REMOTE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Collection
 
+from tenure.pd.peers import is_allowed
 from tenure.proxy.errors import ProxyError, refused
 
 Body = dict[str, Any]
@@ -61,7 +62,7 @@ def take_peer(body: Body, allowed: Collection[str]) -> Body | None:
     if len(found) > 1 or name != "kv_transfer_params" or not isinstance(params, dict):
         raise refused(f"{found[-1]} is chosen by the proxy; leave it out", found[-1])
     address = params.get("remote_bootstrap_addr")
-    if not isinstance(address, str) or address.rstrip("/").lower() not in allowed:
+    if not is_allowed(address, allowed):
         remedy = "leave kv_transfer_params out, or start the proxy with --allow-peer"
         raise ProxyError(403, "forbidden", f"{name} names the peer {_short(address)}, which is not allowed: {remedy}", param=name)
     for key in _TRANSFER_KEYS:

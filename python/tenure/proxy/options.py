@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import ipaddress
 import logging
 import math
 from typing import Any, NoReturn, Sequence
 from urllib.parse import SplitResult, urlsplit
 
 from tenure._native import parse_size
+from tenure.pd import peers
 
 _logger = logging.getLogger("tenure.proxy")
 
@@ -105,7 +105,7 @@ def from_arguments(given: argparse.Namespace) -> ProxyOptions:
         requests_max=_whole("--requests-max", given.requests_max, 1, 1 << 20),
         body_bytes_max=_size("--body-bytes-max", given.body_bytes_max, 1024, 1 << 30),
         header_bytes_max=_size("--header-bytes-max", given.header_bytes_max, 1024, 1 << 20),
-        allow_peer=frozenset(_address("--allow-peer", text) for text in given.allow_peer),
+        allow_peer=frozenset(peers.address("--allow-peer", text) for text in given.allow_peer),
     )
     _refuse_twice("--prefill", [prefill.url for prefill in options.prefill])
     _refuse_twice("--decode", options.decode)
@@ -125,8 +125,8 @@ def _prefill(words: Sequence[str], decode_is_local: bool) -> PrefillAddress:
         if _is_local(host) and not decode_is_local:
             text = "decode engines elsewhere are told %s:%d of --prefill %s; name its host if they cannot reach it"
             _logger.warning(text, host, port, words[0])
-        return PrefillAddress(engine, f"http://{_bracketed(host)}:{port}")
-    return PrefillAddress(engine, _address("BOOTSTRAP of --prefill", place))
+        return PrefillAddress(engine, f"http://{peers.bracketed(host)}:{port}")
+    return PrefillAddress(engine, peers.address("BOOTSTRAP of --prefill", place))
 
 
 def _url(name: str, text: str) -> SplitResult:
@@ -146,47 +146,16 @@ def _url(name: str, text: str) -> SplitResult:
 def _engine(url: SplitResult, name: str, decode_is_local: bool) -> str:
     """The URL without a slash at its end. 0.0.0.0 is where a server listens, and no address to reach it at."""
     host = url.hostname or ""
-    if _is_unspecified(host):
+    if peers.is_unspecified(host):
         if not decode_is_local:
             raise ValueError(f"{name} is {url.geturl()!r}, and not all engines are on this host; name the engine's own host")
         host = "::1" if ":" in host else "127.0.0.1"
     port = "" if url.port is None else f":{url.port}"
-    return f"{url.scheme}://{_bracketed(host)}{port}{url.path.rstrip('/')}"
-
-
-def _address(name: str, text: str) -> str:
-    """HOST:PORT, with or without http:// in front, as "http://HOST:PORT"."""
-    remedy = "give HOST:PORT, with the port from 1 to 65535"
-    try:
-        url = urlsplit(text if "://" in text else f"http://{text}")
-        host, port = url.hostname, url.port
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}; {remedy}") from None
-    if url.scheme != "http" or not host or not port or url.path.strip("/") or url.query or url.fragment or url.username is not None:
-        raise ValueError(f"{name} is {text!r}; {remedy}")
-    if _is_unspecified(host):
-        raise ValueError(f"{name} is {text!r}, an address to listen on; {remedy} at which it is reached")
-    return f"http://{_bracketed(host)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _is_unspecified(host: str) -> bool:
-    address = _ip(host)
-    return address is not None and address.is_unspecified
+    return f"{url.scheme}://{peers.bracketed(host)}{port}{url.path.rstrip('/')}"
 
 
 def _is_local(host: str) -> bool:
-    address = _ip(host)
+    address = peers.parse_ip(host)
     return host == "localhost" if address is None else address.is_loopback or address.is_unspecified
 
 

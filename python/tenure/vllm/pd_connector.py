@@ -90,6 +90,7 @@ class TenurePDConnector(KVConnectorBase_V1, SupportsHMA):
             keeps_last_token=keeps_last_token(kv_cache_config),
             request_timeout=options.request_timeout,
             renewals=self._renewals,
+            allow_peer=options.allow_peer,
         )
 
     @classmethod

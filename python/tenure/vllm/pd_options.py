@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping
 
+from tenure.pd import peers
 from tenure.pd.keys import read_key
 from tenure.vllm import checks
 
@@ -16,6 +17,8 @@ ROLES = ("kv_producer", "kv_consumer", "kv_both")
 TRANSPORTS = ("auto", "local", "ucx", "mooncake")
 ANY_HOST = ("0.0.0.0", "::")
 _SECONDS_MAX = 7 * 86400
+# P learns of a prefill's end, and D of a pull's, with a step; a lease that ends within one is none.
+STEP_SECONDS = 0.1
 _seconds = checks.seconds(_SECONDS_MAX)
 
 
@@ -33,6 +36,7 @@ class PDOptions:
 
     bootstrap_server_address: "host:port" of a bootstrap server of others; empty: the first worker of the engine runs one, which
     listens on bootstrap_listen_host; empty: where peers reach that worker (VLLM_HOST_IP). bootstrap_token: what workers say to register; never an option, which vLLM would log.
+    allow_peer: the bootstrap servers, "http://HOST:PORT", that requests at D may name; None: any.
     curve_secret_key_file, curve_public_key_file: of P's pair, for P and for D; files, since vLLM logs options. None: in the clear.
     kv_lease_duration: None is off; P then holds a finished prefill for abort_timeout. renew_without_step: how long D renews while its
     scheduler does not step; None is 10 leases. request_timeout: from a request's arrival at D to the end of its pull.
@@ -46,6 +50,7 @@ class PDOptions:
     bootstrap_listen_host: str = ""
     curve_secret_key_file: str | None = None
     curve_public_key_file: str | None = None
+    allow_peer: tuple[str, ...] | None = None
     kv_lease_duration: float | None = None
     renew_without_step: float | None = None
     request_timeout: float = 0.0
@@ -87,8 +92,9 @@ class PDOptions:
                 continue  # As JSON says "unset".
             values[name] = _CHECKS[name](name, value)
         for name, (field, check) in _ENVIRONMENT.items():
-            if text := environment.get(name, "").strip():
-                values[field] = check(name, text)
+            text = environment.get(name)
+            if text is not None and (text.strip() or check is _token):  # Blank is unset to stock; never for what protects.
+                values[field] = check(name, text.strip())
         # Stock waits a minute longer for P's answer than P waits for its prefill.
         values.setdefault("request_timeout", values.get("abort_timeout", 480.0) + 60.0)
         checked = PDOptions(**values)
@@ -145,6 +151,25 @@ def _path(name: str, value: Any) -> str:
     return value
 
 
+def _token(name: str, text: str) -> str:
+    if not text or not all("!" <= character <= "~" for character in text):  # It goes into an HTTP header.
+        raise ValueError(f"{name} is set, but to no printable ASCII text without spaces; set such a token, or unset the variable")
+    return text
+
+
+def _peers(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(peer, str) for peer in value):
+        raise TypeError(f'{name} is {value!r}; use a list of bootstrap servers, as ["10.0.0.1:8998"]')
+    return tuple(peers.address(name, peer) for peer in value)
+
+
+def _lease_seconds(name: str, value: Any) -> float:
+    seconds = _seconds(name, value)
+    if seconds < STEP_SECONDS:
+        raise ValueError(f"{name} is {value!r}, less than an engine's step; use seconds from {STEP_SECONDS} to {_SECONDS_MAX}")
+    return seconds
+
+
 def _seconds_text(name: str, text: str) -> float:
     try:
         return _seconds(name, float(text))
@@ -168,8 +193,9 @@ _CHECKS: dict[str, Any] = {
     "bootstrap_listen_host": _host,
     "curve_secret_key_file": _path,
     "curve_public_key_file": _path,
-    "kv_lease_duration": _seconds,
-    "renew_without_step": _seconds,
+    "allow_peer": _peers,
+    "kv_lease_duration": _lease_seconds,
+    "renew_without_step": _lease_seconds,
     "request_timeout": _seconds,
 }
 _FIELDS = {field.name: field for field in dataclasses.fields(PDOptions)}
@@ -177,5 +203,5 @@ _ENVIRONMENT: dict[str, tuple[str, Any]] = {
     "VLLM_MOONCAKE_BOOTSTRAP_PORT": ("bootstrap_port", _port_text),
     "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": ("abort_timeout", _seconds_text),
     "VLLM_MOONCAKE_CONNECTOR_TIMEOUT": ("connector_timeout", _seconds_text),
-    "TENURE_PD_BOOTSTRAP_TOKEN": ("bootstrap_token", checks.text),
+    "TENURE_PD_BOOTSTRAP_TOKEN": ("bootstrap_token", _token),
 }

@@ -6,9 +6,10 @@ One thread, the scheduler's. Needs nothing of vLLM but the objects that it is gi
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, Protocol, Sequence
 
 from tenure._native import DecodeScheduler, Error, PrefillScheduler
+from tenure.pd.peers import is_allowed
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -41,7 +42,7 @@ class PDSchedulerSide:
 
     windows: (tokens of the sliding window or 0, tokens of a block) of each transfer group. select: from blocks of all groups to those
     of the transfer groups. keeps_last_token: P computes all tokens of a prompt but the last (recurrent states). renewals: None when
-    kv_lease_duration is unset.
+    kv_lease_duration is unset. allow_peer: bootstrap servers that a request may name, as tenure.pd.peers.address has them; None: any.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class PDSchedulerSide:
         keeps_last_token: bool,
         request_timeout: float,
         renewals: Renewals | None,
+        allow_peer: Collection[str] | None = None,
     ) -> None:
         self._select = select
         self._keeps_last_token = keeps_last_token
@@ -64,6 +66,7 @@ class PDSchedulerSide:
         )
         self._role = role
         self._renewals = renewals
+        self._allow_peer = allow_peer
 
     def on_new_request(self, request: Request) -> None:
         """A request has come: D begins to renew its transfer, P takes the last token off."""
@@ -158,12 +161,11 @@ class PDSchedulerSide:
 
     def _arrived(self, decode: DecodeScheduler, request: str, params: Mapping[str, Any]) -> None:
         try:
-            decode.arrived(
-                request,
-                _text_of(params, "transfer_id"),
-                _text_of(params, "remote_engine_id"),
-                _text_of(params, "remote_bootstrap_addr"),
-            )
+            address = _text_of(params, "remote_bootstrap_addr")
+            if self._allow_peer is not None and address and not is_allowed(address, self._allow_peer):
+                shown = address if len(address) <= 200 else address[:200] + "..."
+                raise ValueError(f"request {request}: remote_bootstrap_addr is {shown!r}, which is not in allow_peer; its prompt is computed here")
+            decode.arrived(request, _text_of(params, "transfer_id"), _text_of(params, "remote_engine_id"), address)
         except (ValueError, Error) as error:
             _logger.warning("%s", error)
         self._renew()
