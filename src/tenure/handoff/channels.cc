@@ -18,6 +18,7 @@
 #include "tenure/base/text.h"
 #include "tenure/base/wake_event.h"
 #include "tenure/handoff/zmq_socket.h"
+#include "tenure/pd/worker_address.h"
 
 namespace tenure::handoff {
 namespace {
@@ -198,8 +199,7 @@ absl::StatusOr<Channels::Impl::Channel> Channels::Impl::MakeChannel(ChannelMessa
     return InvalidArgument("a message to {} has {} bytes; use at most {}", message.address, message.bytes.size(),
                            options_.message_bytes_max);
   }
-  // The address is a peer's word, and ZeroMQ would also connect to files and inside of this process.
-  if (message.address.rfind("tcp://", 0) != 0) {
+  if (!pd::IsWorkerAddress(message.address)) {
     return InvalidArgument("\"{}\" is no address to connect to; register tcp://IP:PORT",
                            OneLine(message.address, kAddressShownMax));
   }

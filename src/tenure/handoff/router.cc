@@ -69,6 +69,7 @@ class Router::Impl {
 
 absl::Status Router::Impl::Start() {
   if (!wake_.valid()) return Unavailable("no descriptor for the side channel; raise the limit of open files");
+  if (options_.port < 0 || options_.port > 65'535) return InvalidArgument("port is {}; use 0 to 65535", options_.port);
   std::optional<CurveKeys> curve;
   if (options_.curve_secret_key) {
     TENURE_RETURN_IF_ERROR(CheckCurveKey("the secret key", *options_.curve_secret_key));

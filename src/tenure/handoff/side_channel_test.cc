@@ -319,8 +319,8 @@ TEST(SideChannel, ChannelsBeyondTheMaximumFailAtOnce) {
 TEST(SideChannel, AnAddressThatIsNoneFailsAtOnce) {
   TestChannels d;
   uint64_t id = 0;
-  for (const std::string address : {"", "nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "http://127.0.0.1:1",
-                                    "ipc://file", "inproc://inside"}) {
+  for (const std::string address : {"", "nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "tcp://127.0.0.1:65537",
+                                    "http://127.0.0.1:1", "ipc://file", "inproc://inside"}) {
     d.Send(++id, address, "pull");
   }
   const auto failures = d.failures.WaitFor(id);
@@ -367,6 +367,13 @@ TEST(SideChannel, AnAddressThatIsTakenIsNamed) {
   const auto second = Router::Start({.port = port}, [](std::string, std::string) { return std::nullopt; });
   EXPECT_TRUE(absl::IsInvalidArgument(second.status()));
   EXPECT_THAT(std::string(Message(second.status())), HasSubstr(address));
+}
+
+TEST(SideChannel, APortThatIsNoneIsNotListenedOn) {
+  for (const int port : {-1, 65'536}) {
+    const auto router = Router::Start({.port = port}, {});
+    EXPECT_THAT(std::string(Message(router.status())), HasSubstr(fmt::format("port is {}", port)));
+  }
 }
 
 class CurveTest : public ::testing::Test {

@@ -2,6 +2,7 @@
 
 #include "tenure/base/status.h"
 #include "tenure/pd/wire_fields.h"
+#include "tenure/pd/worker_address.h"
 
 namespace tenure::pd {
 namespace {
@@ -25,8 +26,10 @@ absl::Status CheckWorker(const WorkerRegistration& worker) {
   if (worker.engine_id.empty()) return InvalidArgument("engine_id is empty; give the engine's id");
   TENURE_RETURN_IF_ERROR(CheckText("engine_id", worker.engine_id));
   TENURE_RETURN_IF_ERROR(CheckText("addr", worker.address));
-  if (worker.address.rfind("tcp://", 0) != 0) {
-    return InvalidArgument("addr of dp_rank={} is not tcp://IP:PORT; give the side channel's address", worker.dp_rank);
+  if (!IsWorkerAddress(worker.address)) {
+    return InvalidArgument(
+        "addr of dp_rank={} is not tcp://IP:PORT, with a port from 1 to 65535; give the side channel's address",
+        worker.dp_rank);
   }
   TENURE_RETURN_IF_ERROR(CheckRank("dp_rank", worker.dp_rank, std::nullopt));
   TENURE_RETURN_IF_ERROR(CheckRank("tp_rank", worker.tp_rank, worker.tp_size));

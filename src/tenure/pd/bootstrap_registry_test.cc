@@ -108,6 +108,7 @@ TEST(BootstrapRegistry, FieldsOutOfRangeAreRefused) {
   EXPECT_THAT(Refusal(registry, Sized(Worker(2, "tcp://h:1"), 2, 1, 1)), HasSubstr("tp_rank is 2; use 0 to 1"));
   EXPECT_THAT(Refusal(registry, Sized(Worker(0, "tcp://h:1"), 0, 1, 1)), HasSubstr("tp_rank is one of 0"));
   EXPECT_THAT(Refusal(registry, Worker(0, "http://h:1")), HasSubstr("is not tcp://IP:PORT"));
+  EXPECT_THAT(Refusal(registry, Worker(0, "tcp://h:65537")), HasSubstr("with a port from 1 to 65535"));
   WorkerRegistration worker = Worker(0, "tcp://h:1");
   worker.kv_lease_duration = -1.0;
   EXPECT_THAT(Refusal(registry, worker), HasSubstr("kv_lease_duration is -1"));

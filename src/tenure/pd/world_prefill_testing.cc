@@ -18,7 +18,7 @@ constexpr int64_t kBlocks = 257;
 constexpr absl::Duration kStep = absl::Milliseconds(5);
 constexpr absl::Duration kClockAhead = absl::Seconds(15);
 
-std::string AddressOf(int64_t rank, uint64_t life) { return fmt::format("tcp://{}.{}", rank, life); }
+std::string AddressOf(int64_t rank, uint64_t life) { return fmt::format("tcp://{}.{}:1", rank, life); }
 
 uint64_t NumberOf(const std::string& request_id) { return std::strtoull(request_id.c_str() + 1, nullptr, 10); }
 
