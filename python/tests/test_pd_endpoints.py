@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -276,6 +277,14 @@ def test_a_bootstrap_server_that_is_not_there_is_named(make):
     pair.bootstrap.close()
     with pytest.raises(tenure.PoolUnavailable, match=pair.url):
         pair.prefill.register()
+
+
+def test_listeners_take_the_named_address_alone(make):
+    pair = make()
+    for port in (pair.bootstrap.port, int(pair.prefill.address.rsplit(":", 1)[1])):
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        with pytest.raises(ConnectionRefusedError):  # All of 127.0.0.0/8 is this machine's.
+            socket.create_connection(("127.0.0.2", port), 5)
 
 
 def test_an_address_of_any_text_is_an_error_of_one_line(make):
