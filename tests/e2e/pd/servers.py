@@ -83,11 +83,11 @@ class Server:
         """Drops the prefix cache of an engine."""
         assert self.post("/reset_prefix_cache", {})[0] == 200
 
-    def metric(self, name):
-        """The sum of a metric over its labels."""
+    def metric(self, name, label=""):
+        """The sum of a metric over its labels, of those series with `label`, as event="x"."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ")))
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ")) and label in line)
 
     def stop(self, number=15):
         end(self.process, number)

@@ -1,7 +1,9 @@
 """Two OpenAI servers behind tenure-proxy: answers are those of one engine, KV is pulled, and all blocks come back."""
 
+import json
 import os
 import threading
+import urllib.request
 
 import pytest
 
@@ -28,6 +30,7 @@ class Served:
             engine_server(MODEL, "kv_consumer", options, ports[1], cores[-1], environment, **zeroes),
         ]
         self.prefill, self.decode = engines
+        self.bootstrap = f"http://127.0.0.1:{ports[3]}"
         self.proxy = proxy_server(self.prefill.url, ports[3], self.decode.url, ports[2])
         try:
             for part in (*engines, self.proxy):
@@ -105,6 +108,17 @@ def test_a_killed_proxy_ends_its_requests_and_another_one_serves(served):
     _, expected = served.prefill.post("/v1/completions", body(tokens))
     status, answer = served.proxy.post("/v1/completions", body(tokens))
     assert status == 200 and answer["choices"][0]["text"] == expected["choices"][0]["text"]
+
+
+def test_renewals_of_ds_scheduler_are_among_its_metrics(served):
+    """Before the test that kills D, since D waits for this prefill, which never comes, until then."""
+    with urllib.request.urlopen(f"{served.bootstrap}/query", timeout=10) as answer:
+        (engine,) = json.load(answer).values()
+    remote = {"remote_bootstrap_addr": served.bootstrap, "remote_engine_id": engine["engine_id"], "transfer_id": "xfer-never"}
+    params = {"do_remote_prefill": True, "do_remote_decode": False, **remote}
+    asked = body(prompt(300, seed=8), kv_transfer_params=params)
+    threading.Thread(target=served.decode.try_post, args=("/v1/completions", asked), daemon=True).start()
+    until(lambda: served.decode.metric("vllm:tenure_pd_events_total", 'event="sent_renewals"') > 0, "D's scheduler counts no renewal", 60)
 
 
 def test_a_killed_decoder_is_said_and_costs_p_one_lease(served):
