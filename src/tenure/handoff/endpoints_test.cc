@@ -369,6 +369,29 @@ TEST_F(RenewalTest, ATransferThatIsRenewedOutlivesManyLeases) {
   EXPECT_THAT(p->WaitForFinished(2), ElementsAre("p-a", "p-b"));
 }
 
+TEST_F(RenewalTest, APThatIsTooBusyForARenewalGetsTheNextOne) {
+  const auto p = StartPrefill({.lease = kLease, .message_bytes_waiting_max = 10});
+  const auto sender = StartSender();
+  ASSERT_TRUE(sender->Track("d-a", "a", "prefill", url(), absl::Hours(1)).ok());
+  pd::RenewerStats stats;
+  const auto sent = [&](int64_t count) {
+    const pd::RenewerStats more = sender->TakeStats();
+    stats.sent += more.sent;
+    stats.lost += more.lost;
+    stats.refusing_engines += more.refusing_engines;
+    return stats.sent >= count;
+  };
+  for (int64_t round = 1; round <= 3; ++round) {
+    clock_.Advance(kLease / 6);
+    EXPECT_TRUE(WaitUntil([&] { return sent(round); }));
+    // It was dropped at P before the round ends.
+    EXPECT_TRUE(WaitUntil([&] { return p->endpoint().TakeStats().router.messages >= round; }));
+  }
+  EXPECT_EQ(stats.refusing_engines, 0);
+  EXPECT_GE(stats.lost, 2);
+  EXPECT_EQ(p->renewals(), 0);
+}
+
 TEST_F(RenewalTest, AHungSchedulerHoldsNothingForLong) {
   const auto p = StartPrefill({.lease = kLease});
   const auto sender = StartSender();

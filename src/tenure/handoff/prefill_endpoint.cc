@@ -5,6 +5,7 @@
 
 #include "tenure/base/status.h"
 #include "tenure/handoff/peer_transport.h"
+#include "tenure/pd/renewal.h"
 #include "tenure/pd/reply.h"
 
 namespace tenure::handoff {
@@ -74,6 +75,7 @@ void PrefillEndpoint::RecordStep(pd::StepOrders orders) {
 
 std::optional<std::string> PrefillEndpoint::OnMessage(std::string peer, std::string message) {
   const size_t bytes = message.size();
+  const bool renewal = pd::IsRenewal(message);
   // The router's thread alone adds, so what is read here can only become less.
   bool taken =
       bytes <= message_bytes_waiting_max_ && message_bytes_waiting_.load() <= message_bytes_waiting_max_ - bytes;
@@ -85,7 +87,8 @@ std::optional<std::string> PrefillEndpoint::OnMessage(std::string peer, std::str
     });
     if (!taken) message_bytes_waiting_ -= bytes;
   }
-  if (taken) return std::nullopt;
+  // D would take an error for a P that knows no renewals and send no more; without an answer it tries again in a round.
+  if (taken || renewal) return std::nullopt;
   return ErrorReply("the prefill worker has too many messages waiting; retry later");
 }
 

@@ -26,7 +26,7 @@ namespace tenure::handoff {
 struct PrefillEndpointOptions {
   pd::ProducerOptions producer = {};
   RouterOptions router = {};
-  size_t messages_waiting_max = 65'536;                  // For the thread; who sends more is told so with ERROR.
+  size_t messages_waiting_max = 65'536;                  // For the thread; further pulls get ERROR, renewals nothing.
   size_t message_bytes_waiting_max = size_t{256} << 20;  // The same of their bytes.
 };
 
