@@ -36,7 +36,7 @@ std::string EncodeLocalIdentity(const LocalIdentity& identity);
 absl::StatusOr<LocalIdentity> DecodeLocalIdentity(std::string_view address);
 
 // Whether the first and the last byte are memory of this process that the kernel can copy. InvalidArgument for what is
-// not there or a GPU's, FailedPrecondition when this process may not ask.
+// not there or a GPU's, Unavailable without a file descriptor to ask with.
 absl::Status CheckHostMemory(uint64_t address, uint64_t size);
 
 // Move-only; its const methods from any thread.

@@ -2,25 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "tenure/base/status.h"
+#include "tenure/transfer/address_frame.h"
 #include "tenure/transfer/ucx_frame.h"
 
 namespace tenure::transfer {
-namespace {
-
-// Takes a decimal number and the blank behind it off the front of `text`.
-template <typename Number>
-bool TakeNumber(std::string_view& text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const auto size = static_cast<size_t>(end - text.data());
-  if (error != std::errc() || size >= text.size() || text[size] != ' ') return false;
-  text.remove_prefix(size + 1);
-  return true;
-}
-
-}  // namespace
 
 std::string EncodeUcxAddress(const UcxAddress& address) {
   return FrameUcxBytes(fmt::format("{} {} {} {} {}", address.port, address.receiver, static_cast<int>(address.rdma),

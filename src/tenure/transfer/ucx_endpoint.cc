@@ -60,7 +60,7 @@ void UcxEndpoint::SendFirst() {
 
 void UcxEndpoint::OnAnswer(UcxVerdict verdict) {
   connected_ = verdict == UcxVerdict::kWritten;
-  if (!connected_) Fail(Unavailable("the peer has gone, and another process has its port"));
+  if (!connected_) Fail(VerdictStatus(Verdict::kOtherReceiver));
 }
 
 UcxEndpoint::~UcxEndpoint() { Release(); }
@@ -213,8 +213,7 @@ void UcxPost::OnPart(void* request, ucs_status_t status, void* part) {
 
 void UcxPost::OnAnswer(UcxVerdict verdict) {
   arrived_ = verdict == UcxVerdict::kWritten;
-  if (!arrived_ && error_.ok())
-    error_ = InvalidArgument("the peer refuses a write outside of the memory that it has registered");
+  if (!arrived_ && error_.ok()) error_ = VerdictStatus(Verdict::kOutside);
 }
 
 void UcxPost::Flush() {

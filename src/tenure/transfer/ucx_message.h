@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "tenure/transfer/verdict.h"
+
 namespace tenure::transfer {
 
 // Identifiers of active messages.
@@ -19,11 +21,7 @@ struct UcxPart {
   uint64_t total = 0;     // Bytes of the whole post.
 };
 
-enum class UcxVerdict : uint64_t {
-  kWritten = 0,        // All bytes of the post.
-  kOtherReceiver = 1,  // Another process has the port now.
-  kOutside = 2,        // A part lies outside of registered memory, or the parts are more than the total.
-};
+using UcxVerdict = Verdict;
 
 // To the writer, once a post.
 struct UcxAnswer {
