@@ -4,14 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <list>
 #include <thread>
 #include <utility>
 
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
-#include "tenure/base/wake_event.h"
+#include "tenure/transfer/command_queue.h"
+#include "tenure/transfer/post_intake.h"
 #include "tenure/transfer/ucx_endpoint.h"
 #include "tenure/transfer/ucx_receiver.h"
 #include "tenure/transfer/ucx_retired.h"
@@ -39,14 +39,14 @@ class UcxThread final : public UcxTransport {
 
   ~UcxThread() override {
     if (thread_.joinable()) {
-      Command([this] { stopping_ = true; });
+      commands_.Push([this] { stopping_ = true; });
       thread_.join();
     }
   }
 
   // Makes the worker in its thread.
   absl::Status Start(const UcxTransportOptions& options) {
-    if (!wake_.valid()) return Unavailable("this process has no file descriptor left for the ucx transport");
+    if (!commands_.valid()) return Unavailable("this process has no file descriptor left for the ucx transport");
     const std::string transports = options.transports.empty() ? kAllButSharedMemory : options.transports;
     Outcome started;
     thread_ = std::thread([&, transports] {
@@ -60,7 +60,7 @@ class UcxThread final : public UcxTransport {
 
   absl::Status Register(const std::vector<MemoryRange>& ranges) override {
     Outcome registered;
-    Command([&] {
+    commands_.Push([&] {
       absl::Status status = worker_->Register(ranges);
       Publish();
       registered.Set(std::move(status));
@@ -80,26 +80,8 @@ class UcxThread final : public UcxTransport {
 
   void Post(const pd::TransportAddress& peer, std::vector<pd::WritePiece> pieces, MonotonicTime deadline,
             WriteDone done) override {
-    size_t open = 0;
-    {
-      const MutexLock lock(mutex_);
-      open = open_++;
-    }
-    WriteDone counted = [this, done = std::move(done)](WriteResult result) {
-      {
-        const MutexLock lock(mutex_);
-        --open_;
-      }
-      done(std::move(result));
-    };
-    if (open >= kOpenPostsMax) {
-      return Command([counted = std::move(counted), open] {
-        counted({ResourceExhausted("{} posts are open; post again when some are done", open), true});
-      });
-    }
-    Command([this, peer, pieces = std::move(pieces), deadline, counted = std::move(counted)] {
-      const absl::Status status = StartPost(peer, pieces, deadline, counted);
-      if (!status.ok()) counted({status, true});
+    intake_.Post(std::move(done), [this, peer, pieces = std::move(pieces), deadline](const WriteDone& counted) {
+      return StartPost(peer, pieces, deadline, counted);
     });
   }
 
@@ -125,14 +107,6 @@ class UcxThread final : public UcxTransport {
     bool set_ ABSL_GUARDED_BY(mutex_) = false;
     absl::Status status_ ABSL_GUARDED_BY(mutex_);
   };
-
-  void Command(std::function<void()> command) {
-    {
-      const MutexLock lock(mutex_);
-      commands_.push_back(std::move(command));
-    }
-    wake_.Wake();
-  }
 
   // The rest runs in the thread of the worker.
 
@@ -162,7 +136,7 @@ class UcxThread final : public UcxTransport {
 
   void Run() {
     while (true) {
-      RunCommands();
+      commands_.RunAll();
       if (stopping_) break;
       bool moved = false;
       for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) moved = true;
@@ -171,17 +145,6 @@ class UcxThread final : public UcxTransport {
       if (!moved && !more && worker_->Arm()) Sleep();
     }
     Finish();
-  }
-
-  // Whether there was one.
-  bool RunCommands() {
-    std::deque<std::function<void()>> commands;
-    {
-      const MutexLock lock(mutex_);
-      commands.swap(commands_);
-    }
-    for (const std::function<void()>& command : commands) command();
-    return !commands.empty();
   }
 
   absl::Status StartPost(const pd::TransportAddress& peer, const std::vector<pd::WritePiece>& pieces,
@@ -307,9 +270,9 @@ class UcxThread final : public UcxTransport {
     }
     // Rounded up, so that a wait for a deadline does not end just before it, again and again.
     const int64_t milliseconds = longest <= absl::ZeroDuration() ? 0 : absl::ToInt64Milliseconds(longest) + 1;
-    std::array<pollfd, 2> events = {pollfd{wake_.fd(), POLLIN, 0}, pollfd{worker_->event_descriptor(), POLLIN, 0}};
+    std::array<pollfd, 2> events = {pollfd{commands_.fd(), POLLIN, 0}, pollfd{worker_->event_descriptor(), POLLIN, 0}};
     poll(events.data(), events.size(), static_cast<int>(milliseconds));
-    if ((events[0].revents & POLLIN) != 0) wake_.Clear();
+    if ((events[0].revents & POLLIN) != 0) commands_.Clear();
   }
 
   // Answers what is open, and lets UCX go of it.
@@ -327,7 +290,7 @@ class UcxThread final : public UcxTransport {
       SweepPosts(real.Now());
       SweepEndpoints();
     }
-    while (RunCommands()) {  // Posts from within `done`, which are refused.
+    while (commands_.RunAll()) {  // Posts from within `done`, which are refused.
     }
     worker_->ReleaseMemory();
     (void)worker_->TakeAnswers([](const UcxAnswer&) {});
@@ -352,13 +315,12 @@ class UcxThread final : public UcxTransport {
   }
 
   const Clock& clock_;
-  const WakeEvent wake_;
+  CommandQueue commands_;
+  PostIntake intake_{commands_};
   std::thread thread_;
 
   mutable Mutex mutex_;
-  std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
   pd::TransportAddress address_ ABSL_GUARDED_BY(mutex_);
-  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Of the worker's thread.
   bool stopping_ = false;
