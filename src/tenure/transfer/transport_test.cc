@@ -220,13 +220,13 @@ TEST_P(AnyTransport, PeerThatHasEndedIsAnError) {
   EXPECT_EQ(target.Arrived(), source.bytes());
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, AnyTransport, ::testing::Values("memory", "local", "ucx", "auto"),
+INSTANTIATE_TEST_SUITE_P(Transports, AnyTransport, ::testing::Values("memory", "local", "tcp", "ucx", "auto"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Transports, NameThatIsNoneIsRefusedWithTheChoices) {
   const MonotonicClock clock;
   EXPECT_THAT(std::string(Message(CreateTransport("rdma", "127.0.0.1", clock).status())),
-              HasSubstr("transport is \"rdma\"; use \"auto\", \"local\" (one host) or \"ucx\""));
+              HasSubstr("transport is \"rdma\"; use \"auto\", \"local\" (one host), \"tcp\" or \"ucx\""));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace tenure::transfer {
 
-// "auto", "local" or "ucx". `host`: where peers on other hosts reach this process (UcxTransportOptions).
+// "auto", "local", "tcp" or "ucx". `host`: where peers on other hosts reach this process (UcxTransportOptions).
 // InvalidArgument for another name, otherwise what the transport's own Create says. `clock` outlives the transport.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view kind, const std::string& host,
                                                            const Clock& clock);
