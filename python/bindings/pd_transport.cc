@@ -77,7 +77,7 @@ void BindPdTransport(nb::module_& module) {
   nb::class_<TransportHandle>(
       module, "Transport",
       "What carries KV into a decode worker's memory; both engines of a pair need the same kind.\n\n"
-      "kind: 'auto', 'local' or 'ucx'. host: the address of this machine that peers on other hosts reach. "
+      "kind: 'auto', 'local', 'tcp' or 'ucx'. host: the address of this machine that peers on other hosts reach. "
       "PoolUnavailable when the machine lacks what the kind needs; ValueError for a host that is none of this machine.")
       .def("__init__", &Init, "kind"_a, nb::kw_only(), "host"_a = "127.0.0.1")
       .def_static("mooncake", &Mooncake, "engine"_a, "host"_a, "port"_a, nb::kw_only(), "threads"_a,

@@ -42,7 +42,7 @@ class Pull:
     req_blocks: D's request id to (transfer id, block ids of each transfer group); no group at all only releases P's blocks. The lists
     kv_caches_base_addr, block_lens and kv_block_lens have one item a memory region: address, bytes from block to block, bytes of KV
     in a block. kv_lease_duration (seconds, D's own; None: off) and all after it are additions that stock peers skip. remote_transport ("" for a D with the Mooncake
-    engine, "local", "ucx") names how D's memory is reached, and the lists remote_memory_* have one item a registered range.
+    engine, "local", "tcp", "ucx", "auto") names how D's memory is reached, and the lists remote_memory_* have one item a registered range.
     answer_within: how many seconds D waits for answers; P starts no write later.
     """
 

@@ -14,7 +14,7 @@ from tenure.pd.keys import read_key
 from tenure.vllm import checks
 
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
-TRANSPORTS = ("auto", "local", "ucx", "mooncake")
+TRANSPORTS = ("auto", "local", "tcp", "ucx", "mooncake")
 ANY_HOST = ("0.0.0.0", "::")
 _SECONDS_MAX = 7 * 86400
 # P learns of a prefill's end, and D of a pull's, with a step; a lease that ends within one is none.

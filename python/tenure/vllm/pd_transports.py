@@ -1,7 +1,7 @@
 """The transport that carries KV from a prefill worker into a decode worker's memory.
 
-"local" reaches processes of this host, "ucx" whatever network UCX knows, "auto" is both; "mooncake" reaches stock peers
-(MooncakeConnector) and its own kind, through Mooncake's TransferEngine.
+"local" reaches processes of this host, "tcp" other hosts, "ucx" whatever network and memory UCX knows, "auto" is the best of them;
+"mooncake" reaches stock peers (MooncakeConnector) and its own kind, through Mooncake's TransferEngine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _open_mooncake(options: PDOptions, host: str) -> Transport:
         module = importlib.import_module("mooncake.engine")
     except ImportError as error:
         raise RuntimeError(
-            f"transport is 'mooncake', but Mooncake cannot be imported ({error}); install mooncake-transfer-engine, or use transport ucx"
+            f"transport is 'mooncake', but Mooncake cannot be imported ({error}); install mooncake-transfer-engine, or use transport auto"
         ) from None
     engine: Any = module.TransferEngine()
     if (code := engine.initialize(host, "P2PHANDSHAKE", options.mooncake_protocol, options.device_name)) != 0:

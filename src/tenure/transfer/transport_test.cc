@@ -103,7 +103,7 @@ TEST_P(AnyTransport, DeadlineThatHasPassedIsTheAnswer) {
 
 TEST_P(AnyTransport, AddressOfAnotherKindIsRefusedWithBothNames) {
   const auto prefill = Make();
-  const std::string own = prefill->kind() == "auto" ? "\"local\", \"ucx\"" : GetParam();
+  const std::string own = prefill->kind() == "auto" ? "\"local\", \"tcp\"" : GetParam();
   const pd::TransportAddress other = {"carrier pigeon", "coop 7", {}};
   for (const absl::Status& status : {prefill->CanReach(other), WriteAndWait(*prefill, other, {}, Soon()).status}) {
     EXPECT_FALSE(status.ok());

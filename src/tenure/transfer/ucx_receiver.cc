@@ -6,24 +6,15 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "tenure/base/log.h"
 #include "tenure/base/status.h"
+#include "tenure/transfer/rdma_device.h"
 #include "tenure/transfer/socket_address.h"
 #include "tenure/transfer/ucx_send.h"
 
 namespace tenure::transfer {
-namespace {
-
-// A network card that UCX can write to memory with.
-bool HasRdmaDevice() {
-  std::error_code none;
-  return std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator();
-}
-
-}  // namespace
 
 static_assert(std::endian::native == std::endian::little, "heads of messages travel as they lie in memory");
 
