@@ -1,5 +1,5 @@
-// Writes into another process beside their yardsticks, in alternating pairs: `local` beside memcpy, `ucx` beside UCX's
-// own ucx_perftest over the same TCP. Each figure is the median of 11 pairs.
+// Writes into another process beside their yardsticks, in alternating pairs: `local` beside memcpy, `tcp` and `ucx`
+// beside UCX's own ucx_perftest over the same TCP. Each figure is the median of 11 pairs.
 //
 // A share is void, and the benchmark says so instead of giving one, when the yardstick's own runs differ by more than a
 // fifth (interquartile range over median): then the machine was busy with something else. What a busy machine changes
@@ -229,10 +229,10 @@ double PerftestSeconds(uint64_t bytes, uint64_t block) {
   return microseconds * 1e-6 * static_cast<double>(bytes / block);
 }
 
-void BM_UcxBesidePerftest(benchmark::State& state) {
+void BesidePerftest(benchmark::State& state, std::string_view kind) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
   const auto block = static_cast<uint64_t>(state.range(1));
-  Pair pair("ucx", bytes);
+  Pair pair(kind, bytes);
   const auto pieces = Blocks(bytes, block).Pieces(pair.from(), pair.to());
   Compare(
       state, static_cast<double>(bytes), [&] { return pair.Write(pieces); },
@@ -240,6 +240,15 @@ void BM_UcxBesidePerftest(benchmark::State& state) {
         return Cost{PerftestSeconds(bytes, block), 0};
       });
 }
+void BM_UcxBesidePerftest(benchmark::State& state) { BesidePerftest(state, "ucx"); }
+void BM_TcpBesidePerftest(benchmark::State& state) { BesidePerftest(state, "tcp"); }
+BENCHMARK(BM_TcpBesidePerftest)
+    ->ArgNames({"bytes", "block"})
+    ->Args({512 << 20, 1 << 20})
+    ->Args({256 << 20, 64 << 10})
+    ->Args({128 << 20, 4 << 10})
+    ->UseManualTime()
+    ->Iterations(1);
 BENCHMARK(BM_UcxBesidePerftest)
     ->ArgNames({"bytes", "block"})
     ->Args({512 << 20, 1 << 20})
@@ -255,6 +264,7 @@ void BM_SmallWrite(benchmark::State& state, const char* kind) {
   for (auto _ : state) state.SetIterationTime(pair.Write(piece).seconds);
 }
 BENCHMARK_CAPTURE(BM_SmallWrite, local, "local")->UseManualTime();
+BENCHMARK_CAPTURE(BM_SmallWrite, tcp, "tcp")->UseManualTime();
 BENCHMARK_CAPTURE(BM_SmallWrite, ucx, "ucx")->UseManualTime();
 
 }  // namespace
