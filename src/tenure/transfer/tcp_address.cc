@@ -21,8 +21,8 @@ absl::StatusOr<TcpAddress> DecodeTcpAddress(std::string_view bytes) {
   std::string_view rest = text;
   TcpAddress address;
   if (!TakeNumber(rest, address.port) || !TakeNumber(rest, address.receiver) || rest.empty()) {
-    return InvalidArgument("the peer's tcp address \"{}\" is incomplete; let both sides run one version of Tenure",
-                           text);
+    return InvalidArgument("the peer's tcp address ({} bytes) is incomplete; let both sides run one version of Tenure",
+                           text.size());
   }
   address.host = rest;
   return address;

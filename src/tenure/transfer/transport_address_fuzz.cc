@@ -1,15 +1,19 @@
-// Any bytes as what a peer says of itself: an address of `local`, a list of transports, a frame of UCX, the memory that
-// it has registered. No crash, an error of one bounded line, and what was understood is written as it was read.
+// Any bytes as what a peer says of itself: an address of `local`, `tcp` or `ucx`, a list of transports, a frame of UCX,
+// the memory that it has registered. No crash, an error of one bounded line, and what was understood is written as it
+// was read.
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "tenure/base/check.h"
 #include "tenure/base/status.h"
+#include "tenure/transfer/address_frame.h"
 #include "tenure/transfer/local_peer.h"
 #include "tenure/transfer/memory_map.h"
+#include "tenure/transfer/tcp_address.h"
 #include "tenure/transfer/transport.h"
 #include "tenure/transfer/transport_offers.h"
+#include "tenure/transfer/ucx_address.h"
 #include "tenure/transfer/ucx_frame.h"
 #include "tenure/transfer/write_list.h"
 
@@ -43,6 +47,15 @@ void ReadFrame(std::string_view bytes) {
   // A sum that fits is found by no fuzzer.
   const auto framed = UnframeUcxBytes("worker address", FrameUcxBytes(bytes));
   TENURE_CHECK(bytes.empty() ? !framed.ok() : framed.ok() && *framed == bytes);
+}
+
+// Inside of a frame that fits.
+template <typename Address>
+void ReadAddress(std::string_view magic, std::string_view bytes, absl::StatusOr<Address> (*decode)(std::string_view),
+                 std::string (*encode)(const Address&)) {
+  const auto address = decode(FrameBytes(magic, bytes));
+  if (!address.ok()) return CheckError(address.status());
+  TENURE_CHECK(decode(encode(*address)).value() == *address);
 }
 
 // Eight bytes, as many as are left.
@@ -83,6 +96,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tenure::transfer::ReadIdentity(bytes);
   tenure::transfer::ReadOffers(bytes);
   tenure::transfer::ReadFrame(bytes);
+  tenure::transfer::ReadAddress("TTCP1", bytes, &tenure::transfer::DecodeTcpAddress,
+                                &tenure::transfer::EncodeTcpAddress);
+  tenure::transfer::ReadAddress("TUCX1", bytes, &tenure::transfer::DecodeUcxAddress,
+                                &tenure::transfer::EncodeUcxAddress);
   tenure::transfer::ReadMemory(bytes);
   return 0;
 }

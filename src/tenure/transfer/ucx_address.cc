@@ -21,8 +21,8 @@ absl::StatusOr<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
   int device_memory = 0;
   if (!TakeNumber(rest, address.port) || !TakeNumber(rest, address.receiver) || !TakeNumber(rest, rdma) ||
       !TakeNumber(rest, device_memory) || rest.empty()) {
-    return InvalidArgument("the peer's ucx address \"{}\" is incomplete; let both sides run one version of Tenure",
-                           text);
+    return InvalidArgument("the peer's ucx address ({} bytes) is incomplete; let both sides run one version of Tenure",
+                           text.size());
   }
   address.rdma = rdma != 0;
   address.device_memory = device_memory != 0;
