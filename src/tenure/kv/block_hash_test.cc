@@ -1,6 +1,10 @@
 #include "tenure/kv/block_hash.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "tenure/base/status.h"
 
@@ -35,6 +39,20 @@ TEST(BlockHash, RefusalsNameTheArgument) {
             std::string_view::npos);
   const std::array<uint8_t, 20> bytes{};
   EXPECT_NE(Message(BlockHash::FromBytes("hash", bytes).status()).find("20 bytes"), std::string_view::npos);
+}
+
+TEST(BlockHash, HexOfEveryByteInEveryPlace) {
+  for (const size_t size : {16, 32}) {
+    for (size_t start = 0; start < 256; ++start) {
+      std::vector<uint8_t> bytes;
+      std::string hex;
+      for (size_t i = 0; i < size; ++i) {
+        bytes.push_back(static_cast<uint8_t>(start + i));
+        hex += fmt::format("{:02x}", bytes.back());
+      }
+      EXPECT_EQ(BlockHash::FromTrusted(bytes).ToHex(), hex);
+    }
+  }
 }
 
 }  // namespace
