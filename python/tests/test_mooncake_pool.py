@@ -570,17 +570,17 @@ def test_lookup_that_blocks_is_a_miss_within_its_deadline_and_stops_nobody_else(
     pool, store = fake
     hashes = make_hashes(8)
     core = make_scheduler(pool, hashes, lookup_deadline=0.2)
-    probe = store.batch_probe_key
+    exist = store.batch_is_exist
     blocking = threading.Event()
-    store.batch_probe_key = lambda keys: blocking.set() or probe(keys)
+    store.batch_is_exist = lambda keys: blocking.set() or exist(keys)
     store.blocked.clear()
     assert core.matched_tokens("a", hashes, 129, 0) is None
     assert blocking.wait(30)
-    store.batch_probe_key = probe
+    store.batch_is_exist = exist
     assert [ask(core, request, hashes) for request in ("a", "b", "c")] == [0, 0, 0]
     counters = core.counters()
     assert counters["lookup_misses_deadline_total"] == 3 and counters["lookup_hits_total"] == 0
-    assert store.calls.count("exist") == 0
+    assert store.calls.count("exist") == 1
     store.blocked.set()
     for request in range(1000):  # The thread comes back when the late call ends; an ask before that may still be a miss.
         if ask(core, f"d{request}", hashes) == 128:

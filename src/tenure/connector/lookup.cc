@@ -110,6 +110,7 @@ absl::StatusOr<bool> Lookup::FindSelective(const HashSource& hashes, const kv::H
                                            LookupResult& result) {
   const bool in_batches = query.mode == kv::SearchMode::kTailFirst && query.trust == kv::ChainTrust::kIndependent;
   search_->Start(query);
+  TENURE_RETURN_IF_ERROR(LeaseAhead(hashes, query, result));
   for (int round = 0; round < rounds_max; ++round) {
     TENURE_RETURN_IF_ERROR(Search(hashes, result));
     if (query.mode == kv::SearchMode::kTailFirst) result.cost.chain_restarts = search_->restarts();
@@ -141,6 +142,42 @@ absl::Status Lookup::Search(const HashSource& hashes, LookupResult& result) {
   return absl::OkStatus();
 }
 
+kv::Hit Lookup::HitAhead(const kv::HitSearch::Query& query) const {
+  const bool asks = query.mode == kv::SearchMode::kTailFirst && query.trust == kv::ChainTrust::kIndependent &&
+                    query.round_cost == kv::RoundCost::kDear;
+  // Eagle proofs and hits inside a chunk are not load sets. A window, a state or another chain that is not there would
+  // leave a chain leased that no load reads.
+  const bool is_chain = config_->units().size() == 1 && config_->units()[0].spec.kind == kv::GroupKind::kFull;
+  if (!asks || !is_chain || config_->fine() || config_->any_eagle() || query.num_tokens.value() <= 0) return {};
+  const Tokens hashed = config_->hash_block_size() * query.num_hashes;
+  const Tokens longest = RoundDown(std::min(query.num_tokens, hashed), config_->hit_alignment());
+  if (longest == query.num_tokens) return {};  // The hit would leave no token to compute.
+  int64_t keys = 0;
+  for (size_t group = 0; group < config_->groups().size(); ++group) {
+    const kv::GroupIndex index(static_cast<int32_t>(group));
+    const kv::ChunkRange range = kv::LoadRange(*config_, index, longest);
+    keys += (range.end - range.first) * static_cast<int64_t>(batch_.RanksOf(index));
+  }
+  if (keys > kLeaseAheadKeysMax) return {};
+  return {longest, std::vector<Tokens>(config_->groups().size(), longest)};
+}
+
+absl::Status Lookup::LeaseAhead(const HashSource& hashes, const kv::HitSearch::Query& query, LookupResult& result) {
+  ahead_.clear();
+  const kv::Hit hit = HitAhead(query);
+  if (hit.length.value() == 0) return absl::OkStatus();
+  pairs_.clear();
+  for (size_t group = 0; group < config_->groups().size(); ++group) {
+    AddLoads(kv::GroupIndex(static_cast<int32_t>(group)), hit);
+  }
+  TENURE_RETURN_IF_ERROR(LeasePairs(hashes, pairs_, result).status());
+  for (size_t i = 0; i < pairs_.size(); ++i) {
+    search_->LearnKey(pairs_[i], presence_[i]);
+    if (presence_[i] == kv::Presence::kPresent) ahead_.push_back(pairs_[i]);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> Lookup::LeaseHit(const HashSource& hashes, const kv::Hit& hit, bool in_batches,
                                       LookupResult& result) {
   const auto groups = config_->groups();
@@ -156,15 +193,32 @@ absl::StatusOr<bool> Lookup::LeaseHit(const HashSource& hashes, const kv::Hit& h
   }
   ++result.cost.lease_rounds;
   result.cost.keys_leased = 0;
+  if (!ahead_.empty()) {
+    std::erase_if(pairs_, [this, &result](kv::GroupHash pair) {
+      const bool leased = std::binary_search(ahead_.begin(), ahead_.end(), pair);
+      if (leased) result.cost.keys_leased += static_cast<int64_t>(batch_.RanksOf(pair.group));
+      return leased;
+    });
+    unordered = 0;  // Only a chain is leased ahead.
+  }
   const std::span<const kv::GroupHash> pairs(pairs_);
-  if (!in_batches) return LeasePairs(hashes, pairs, result);
+  if (!in_batches) return LeaseBatch(hashes, pairs, result);
   for (size_t begin = 0, end = unordered; begin < pairs.size(); begin = end) {
     const auto found = static_cast<size_t>(result.cost.keys_leased);
     end += BatchSize(pairs.subspan(end), std::clamp(found, kLeaseBatchKeys, kLeaseBatchKeysMax));
-    TENURE_ASSIGN_OR_RETURN(const bool complete, LeasePairs(hashes, pairs.subspan(begin, end - begin), result));
+    TENURE_ASSIGN_OR_RETURN(const bool complete, LeaseBatch(hashes, pairs.subspan(begin, end - begin), result));
     if (!complete) return false;
   }
   return true;
+}
+
+absl::StatusOr<bool> Lookup::LeaseBatch(const HashSource& hashes, std::span<const kv::GroupHash> pairs,
+                                        LookupResult& result) {
+  TENURE_ASSIGN_OR_RETURN(const bool complete, LeasePairs(hashes, pairs, result));
+  // Where a batch ends is worth knowing even if the next one fails: the chain up to there is leased.
+  const size_t first = complete ? pairs.size() - 1 : 0;
+  for (size_t i = first; i < pairs.size(); ++i) search_->LearnKey(pairs[i], presence_[i]);
+  return complete;
 }
 
 absl::StatusOr<bool> Lookup::LeasePairs(const HashSource& hashes, std::span<const kv::GroupHash> pairs,
@@ -176,11 +230,7 @@ absl::StatusOr<bool> Lookup::LeasePairs(const HashSource& hashes, std::span<cons
   presence_.resize(pairs.size());
   TENURE_ASSIGN_OR_RETURN(store::Lease lease, batch_.AcquireLease(*pool_, options_.lease_ttl, presence_));
   result.leases.push_back(std::move(lease));
-  const bool complete = std::find(presence_.begin(), presence_.end(), kv::Presence::kAbsent) == presence_.end();
-  // Where a batch ends is worth knowing even if the next one fails: the chain up to there is leased.
-  const size_t first = complete ? pairs.size() - 1 : 0;
-  for (size_t i = first; i < pairs.size(); ++i) search_->LearnKey(pairs[i], presence_[i]);
-  return complete;
+  return std::find(presence_.begin(), presence_.end(), kv::Presence::kAbsent) == presence_.end();
 }
 
 size_t Lookup::BatchSize(std::span<const kv::GroupHash> pairs, size_t keys_max) const {

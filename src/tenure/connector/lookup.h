@@ -50,9 +50,9 @@ std::string_view ToString(LookupOutcome outcome);
 // tail-first one counts again.
 struct LookupCost {
   int64_t keys_probed = 0;  // Asked to find the hit, also where that leases them (exhaustive with kAll).
-  int64_t keys_leased =
-      0;  // Asked in the last lease round (on a closed pool one key leases a chain); with kAll, leased.
-  int64_t keys_leased_total = 0;  // Over all lease rounds.
+  // Asked in the last lease round (on a closed pool one key leases a chain), or leased ahead of it; with kAll, leased.
+  int64_t keys_leased = 0;
+  int64_t keys_leased_total = 0;  // Over all lease rounds; what was asked ahead of them too.
   int64_t probe_calls = 0;
   int64_t lease_calls = 0;
   int64_t lease_rounds = 0;
@@ -91,6 +91,10 @@ class Lookup {
   // have found, and a call with an absence is the last: after the first, no more is leased in vain than stands.
   static constexpr size_t kLeaseBatchKeys = 2048;
   static constexpr size_t kLeaseBatchKeysMax = 8192;  // A key costs a Mooncake master a third more in longer calls.
+  // Where rounds are dear, a lone chain of full attention of so many keys is leased without a probe: the lease tells
+  // which keys are there, and a call costs as much as 200 keys and more. Absent keys get no lease, so in vain is only
+  // what lies behind the first chunk that a rank or a group lacks: less than a first batch may lease in vain.
+  static constexpr int64_t kLeaseAheadKeysMax = 512;
   // Longer prompts are refused as errors.
   static constexpr int64_t kHashesMax = int64_t{1} << 24;
 
@@ -113,8 +117,16 @@ class Lookup {
                                      LookupResult& result);
   absl::Status FindLeaseAll(const HashSource& hashes, kv::HitSearch::Query query, LookupResult& result);
   absl::Status Search(const HashSource& hashes, LookupResult& result);
+  // Before the first search, leases the longest hit that can be, if that is a short chain and nothing else. The search
+  // knows the answers then, and LeaseHit what it need not lease again.
+  absl::Status LeaseAhead(const HashSource& hashes, const kv::HitSearch::Query& query, LookupResult& result);
+  // The hit that LeaseAhead asks for; length 0: none.
+  kv::Hit HitAhead(const kv::HitSearch::Query& query) const;
   // True: every key of the hit's load set is leased. False: the search has learnt which are not.
   absl::StatusOr<bool> LeaseHit(const HashSource& hashes, const kv::Hit& hit, bool in_batches, LookupResult& result);
+  // One call, of which the search learns what it needs.
+  absl::StatusOr<bool> LeaseBatch(const HashSource& hashes, std::span<const kv::GroupHash> pairs, LookupResult& result);
+  // One call; presence_ has the answers. True: all are leased.
   absl::StatusOr<bool> LeasePairs(const HashSource& hashes, std::span<const kv::GroupHash> pairs, LookupResult& result);
   // How many of `pairs`, at least one, make up to `keys_max` keys.
   size_t BatchSize(std::span<const kv::GroupHash> pairs, size_t keys_max) const;
@@ -130,6 +142,7 @@ class Lookup {
   // Scratch, kept for its capacity.
   std::vector<kv::GroupHash> pairs_;
   std::vector<kv::Presence> presence_;
+  std::vector<kv::GroupHash> ahead_;  // Ascending; leased before the search.
 };
 
 }  // namespace tenure::connector

@@ -333,6 +333,70 @@ TEST(IndependentPoolLookup, FindsAPartOfAChainInTwoProbesWhereThePoolSaysThatRou
   }
 }
 
+TEST(IndependentPoolLookup, LeasesAShortChainWithoutAProbeWhereRoundsAreDear) {
+  const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
+  for (const int64_t there : {512, 511, 256, 1, 0}) {
+    PromptPool prompt(config, 512, {1}, /*closed=*/false);
+    prompt.pool().MakeRoundsDear();
+    prompt.Insert({512, {Range(there)}});
+    const LookupResult result = prompt.Find(kTailFirst, 8'193);
+    EXPECT_EQ(result.outcome, there > 0 ? LookupOutcome::kHit : LookupOutcome::kMiss);
+    EXPECT_EQ(result.hit.length, Tokens(there * 16));
+    EXPECT_EQ(result.cost.probe_calls, 0);
+    EXPECT_THAT(LeaseCallSizes(prompt), ::testing::ElementsAre(512));
+    EXPECT_EQ(prompt.LeasedPairs(), kv::LoadSet(config, result.hit)) << "a part of a chain is leased to its end";
+    EXPECT_EQ(result.cost.keys_leased, there > 0 ? there : 512);
+  }
+}
+
+TEST(IndependentPoolLookup, LeasesBehindAHoleAtMostWhatIsLeasedAhead) {
+  const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
+  PromptPool prompt(config, 256, {2}, /*closed=*/false);
+  prompt.pool().MakeRoundsDear();
+  prompt.InsertRank({256, {Range(256)}}, 0);
+  std::set<int64_t> present = Range(256);
+  present.erase(200);
+  prompt.InsertRank({256, {present}}, 1);
+  const LookupResult result = prompt.Find(kTailFirst, 4'097);
+  EXPECT_EQ(result.hit.length, Tokens(200 * 16));
+  EXPECT_EQ(result.outcome, LookupOutcome::kHit) << "nothing was lost: the hole was there before";
+  EXPECT_THAT(LeaseCallSizes(prompt), ::testing::ElementsAre(512));
+  EXPECT_EQ(prompt.UnheldLoads(result.hit), 0);
+  EXPECT_EQ(PairsOf(prompt.LeasedPairs()).size(), 255u);
+}
+
+TEST(IndependentPoolLookup, ProbesFirstWhereTheLongestHitMayNotBeTheLoadSet) {
+  const struct {
+    kv::CacheConfig config;
+    int64_t num_hashes;
+    int64_t num_tokens;
+  } cases[] = {
+      {Config(16, 16, false, {Full(16)}), 513, 8'209},          // One key too many.
+      {Config(16, 16, false, {Full(16)}), 32, 512},             // The last chunk would leave nothing to compute.
+      {Config(16, 16, false, {Full(16), State(16)}), 32, 513},  // Without the state the chain would be leased in vain.
+      {Config(16, 32, false, {Full(16), Full(32)}), 32, 513},
+      {Config(4, 16, true, {Full(16)}), 32, 129},
+      {Config(16, 16, false, {Full(16)}, /*use_eagle=*/true), 32, 513},
+  };
+  for (const auto& [config, num_hashes, num_tokens] : cases) {
+    PromptPool prompt(config, num_hashes, std::vector<int>(config.groups().size(), 1), /*closed=*/false);
+    prompt.pool().MakeRoundsDear();
+    EXPECT_EQ(prompt.Find(kTailFirst, num_tokens).outcome, LookupOutcome::kMiss);
+    EXPECT_TRUE(LeaseCallSizes(prompt).empty()) << num_tokens;
+  }
+}
+
+TEST(IndependentPoolLookup, FailingLeaseAheadIsAMiss) {
+  const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
+  PromptPool prompt(config, 32, {1}, /*closed=*/false);
+  prompt.pool().MakeRoundsDear();
+  prompt.Insert({32, {Range(32)}});
+  prompt.pool().set_before_call([](Call, auto) { return Unavailable("the pool is away"); });
+  EXPECT_EQ(prompt.Find(kTailFirst, 513).outcome, LookupOutcome::kMissError);
+  prompt.pool().set_before_call(nullptr);
+  EXPECT_EQ(prompt.Find(kTailFirst, 513).outcome, LookupOutcome::kHit);
+}
+
 TEST(IndependentPoolLookup, LeasesNoMoreOfAChainAfterItsFirstAbsence) {
   const kv::CacheConfig config = Config(16, 16, false, {Full(16)});
   PromptPool prompt(config, 20'000, {1}, /*closed=*/false);

@@ -47,8 +47,8 @@ absl::StatusOr<store::Lease> RecordingPool::AcquireLease(std::span<const store::
                                                          std::span<store::KeyAnswer> answers) {
   const MonotonicTime start = clock_.Now();
   absl::StatusOr<store::Lease> lease = pool().AcquireLease(keys, ttl, answers);
-  const auto leased = std::count(answers.begin(), answers.end(), store::KeyAnswer::kPresent);
-  Record(LookupOperation::kLease, start, keys.size(), static_cast<int64_t>(keys.size()) - leased, lease.ok());
+  const auto failed = std::count(answers.begin(), answers.end(), store::KeyAnswer::kUnavailable);
+  Record(LookupOperation::kLease, start, keys.size(), failed, lease.ok());
   return lease;
 }
 

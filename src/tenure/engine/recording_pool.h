@@ -22,7 +22,7 @@ struct LookupRecord {
   LookupOperation operation = LookupOperation::kProbe;
   absl::Duration duration;
   int64_t keys = 0;
-  int64_t failed_keys = 0;  // Probe: the pool did not answer for them. Lease: not leased.
+  int64_t failed_keys = 0;  // The pool did not answer for them; absent is an answer, of a lease too.
   OperationStatus status = OperationStatus::kOk;
 };
 
