@@ -301,7 +301,7 @@ def test_an_address_of_any_text_is_an_error_of_one_line(make):
 def test_what_cannot_be_is_refused():
     board = MismatchBoard()
     with pytest.raises(ValueError, match="kind|transport"):
-        Transport("tcp")
+        Transport("carrier pigeon")
     with pytest.raises(ValueError, match="kv_lease_duration"):
         RenewalSender(0.0, renew_without_step=None, connector_timeout=1.0, curve_server_key=None)
     with pytest.raises(ValueError, match="CURVE key; give 40 characters") as refused:

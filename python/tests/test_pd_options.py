@@ -88,7 +88,7 @@ def test_host_and_port_are_taken_apart(text, host, port):
         ("request_timeout", None),
         ("num_workers", 0),
         ("num_workers", 2.0),
-        ("transport", "tcp"),
+        ("transport", "rdma"),
         ("mooncake_protocol", 1),
         ("device_name", None),
     ],
