@@ -242,20 +242,16 @@ void BesidePerftest(benchmark::State& state, std::string_view kind) {
 }
 void BM_UcxBesidePerftest(benchmark::State& state) { BesidePerftest(state, "ucx"); }
 void BM_TcpBesidePerftest(benchmark::State& state) { BesidePerftest(state, "tcp"); }
-BENCHMARK(BM_TcpBesidePerftest)
-    ->ArgNames({"bytes", "block"})
-    ->Args({512 << 20, 1 << 20})
-    ->Args({256 << 20, 64 << 10})
-    ->Args({128 << 20, 4 << 10})
-    ->UseManualTime()
-    ->Iterations(1);
-BENCHMARK(BM_UcxBesidePerftest)
-    ->ArgNames({"bytes", "block"})
-    ->Args({512 << 20, 1 << 20})
-    ->Args({256 << 20, 64 << 10})
-    ->Args({128 << 20, 4 << 10})
-    ->UseManualTime()
-    ->Iterations(1);
+void PerftestSizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"bytes", "block"})
+      ->Args({512 << 20, 1 << 20})
+      ->Args({256 << 20, 64 << 10})
+      ->Args({128 << 20, 4 << 10})
+      ->UseManualTime()
+      ->Iterations(1);
+}
+BENCHMARK(BM_TcpBesidePerftest)->Apply(PerftestSizes);
+BENCHMARK(BM_UcxBesidePerftest)->Apply(PerftestSizes);
 
 // One small block and its answer.
 void BM_SmallWrite(benchmark::State& state, const char* kind) {
