@@ -35,7 +35,11 @@ absl::StatusOr<std::unique_ptr<TcpConnection>> TcpConnection::Create(const TcpPo
 
 TcpConnection::TcpConnection(const TcpPoller& poller, TcpDeadlines& deadlines, uint64_t id,
                              MonotonicTime connect_deadline)
-    : poller_(poller), deadlines_(deadlines), id_(id), connect_deadline_(connect_deadline) {
+    : poller_(poller),
+      deadlines_(deadlines),
+      id_(id),
+      connect_deadline_(connect_deadline),
+      placer_(TcpTransport::kKind) {
   deadlines_[{connect_deadline_, id_}] = this;
 }
 
@@ -44,11 +48,7 @@ TcpConnection::~TcpConnection() { Fail(Unavailable("the connection to the peer i
 absl::StatusOr<std::vector<PlacedWrite>> TcpConnection::Place(const MemoryMap& own,
                                                               const std::vector<pd::MemoryKey>& memory,
                                                               const std::vector<pd::WritePiece>& pieces) {
-  if (memory != memory_) {
-    TENURE_ASSIGN_OR_RETURN(map_, MemoryMap::Create({std::string(TcpTransport::kKind), "", memory}));
-    memory_ = memory;
-  }
-  return PlaceWrites(own, map_, pieces);
+  return placer_.Place(own, memory, pieces);
 }
 
 void TcpConnection::Post(uint64_t id, std::vector<PlacedWrite> writes, MonotonicTime deadline, WriteDone done) {

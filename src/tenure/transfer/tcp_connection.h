@@ -97,8 +97,7 @@ class TcpConnection final : private TcpHandler {
   uint32_t events_ = EPOLLOUT;
   absl::Status error_;
 
-  std::vector<pd::MemoryKey> memory_;  // Of the last Place.
-  MemoryMap map_;
+  PeerPlacer placer_;
 
   Posts posts_;
   uint64_t lining_up_ = 0;  // The first post that was not lined up to its end has at least this id.

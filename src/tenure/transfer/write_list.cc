@@ -41,4 +41,14 @@ absl::StatusOr<std::vector<PlacedWrite>> PlaceWrites(const MemoryMap& own, const
   return writes;
 }
 
+absl::StatusOr<std::vector<PlacedWrite>> PeerPlacer::Place(const MemoryMap& own,
+                                                           const std::vector<pd::MemoryKey>& memory,
+                                                           const std::vector<pd::WritePiece>& pieces) {
+  if (memory != peer_.memory) {
+    TENURE_ASSIGN_OR_RETURN(map_, MemoryMap::Create({peer_.kind, peer_.address, memory}));
+    peer_.memory = memory;
+  }
+  return PlaceWrites(own, map_, pieces);
+}
+
 }  // namespace tenure::transfer

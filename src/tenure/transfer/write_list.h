@@ -1,9 +1,12 @@
 // The pieces of one post, checked against both sides' registered memory and merged where neighbours touch.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tenure/pd/transport_address.h"
 #include "tenure/pd/write_piece.h"
 #include "tenure/transfer/memory_map.h"
 
@@ -21,5 +24,19 @@ struct PlacedWrite {
 // no bytes are left out. InvalidArgument for too many pieces and for the first one outside of registered memory.
 absl::StatusOr<std::vector<PlacedWrite>> PlaceWrites(const MemoryMap& own, const MemoryMap& peer,
                                                      const std::vector<pd::WritePiece>& pieces);
+
+// The same for posts to one peer, whose memory is looked up anew only when a pull names other memory than the last.
+class PeerPlacer {
+ public:
+  // `kind` as the peer's addresses have it.
+  explicit PeerPlacer(std::string_view kind) : peer_{std::string(kind), "", {}} {}
+  // InvalidArgument also for memory that is none.
+  absl::StatusOr<std::vector<PlacedWrite>> Place(const MemoryMap& own, const std::vector<pd::MemoryKey>& memory,
+                                                 const std::vector<pd::WritePiece>& pieces);
+
+ private:
+  pd::TransportAddress peer_;  // With the memory of the last Place.
+  MemoryMap map_;
+};
 
 }  // namespace tenure::transfer
