@@ -58,8 +58,8 @@ void UcxEndpoint::SendFirst() {
   if (status != UCS_OK) Fail(UcxStatus(worker_.ucx(), status, "connecting to the peer"));
 }
 
-void UcxEndpoint::OnAnswer(UcxVerdict verdict) {
-  connected_ = verdict == UcxVerdict::kWritten;
+void UcxEndpoint::OnAnswer(Verdict verdict) {
+  connected_ = verdict == Verdict::kWritten;
   if (!connected_) Fail(VerdictStatus(Verdict::kOtherReceiver));
 }
 
@@ -74,11 +74,7 @@ void UcxEndpoint::Release() {
 
 absl::StatusOr<std::vector<PlacedWrite>> UcxEndpoint::Place(const std::vector<pd::MemoryKey>& memory,
                                                             const std::vector<pd::WritePiece>& pieces) {
-  if (memory != memory_) {
-    TENURE_ASSIGN_OR_RETURN(map_, MemoryMap::Create({std::string(UcxTransport::kKind), "", memory}));
-    memory_ = memory;
-  }
-  return PlaceWrites(worker_.memory_map(), map_, pieces);
+  return placer_.Place(worker_.memory_map(), memory, pieces);
 }
 
 absl::StatusOr<ucp_rkey_h> UcxEndpoint::Key(const std::string& packed) {
@@ -211,8 +207,8 @@ void UcxPost::OnPart(void* request, ucs_status_t status, void* part) {
   sent->post.Ended(request, status);
 }
 
-void UcxPost::OnAnswer(UcxVerdict verdict) {
-  arrived_ = verdict == UcxVerdict::kWritten;
+void UcxPost::OnAnswer(Verdict verdict) {
+  arrived_ = verdict == Verdict::kWritten;
   if (!arrived_ && error_.ok()) error_ = VerdictStatus(Verdict::kOutside);
 }
 

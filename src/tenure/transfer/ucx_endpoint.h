@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "tenure/transfer/ucx_address.h"
 #include "tenure/transfer/ucx_message.h"
+#include "tenure/transfer/ucx_transport.h"
 #include "tenure/transfer/ucx_worker.h"
 #include "tenure/transfer/write_list.h"
 
@@ -36,7 +37,7 @@ class UcxEndpoint {
                                                  const std::vector<pd::WritePiece>& pieces);
   uint64_t id() const { return id_; }
   // What the peer says to the first message.
-  void OnAnswer(UcxVerdict verdict);
+  void OnAnswer(Verdict verdict);
   // It has, and is the process that the address means. Nothing of a post is sent before.
   bool connected() const { return connected_; }
   // Whether bytes go as UCX's writes.
@@ -67,7 +68,7 @@ class UcxEndpoint {
 
  private:
   UcxEndpoint(UcxWorker& worker, uint64_t id, uint64_t receiver, bool writes)
-      : worker_(worker), id_(id), receiver_(receiver), writes_(writes) {}
+      : worker_(worker), id_(id), receiver_(receiver), writes_(writes), placer_(UcxTransport::kKind) {}
   void SendFirst();
 
   UcxWorker& worker_;
@@ -79,8 +80,7 @@ class UcxEndpoint {
   bool connected_ = false;
   bool closing_ = false;
   ucs_status_ptr_t close_request_ = nullptr;
-  std::vector<pd::MemoryKey> memory_;
-  MemoryMap map_;
+  PeerPlacer placer_;
   std::map<std::string, ucp_rkey_h> keys_;
 };
 
@@ -97,7 +97,7 @@ class UcxPost {
   // Gives UCX some of what is left, and the flush after the last write. Whether there is more to give now.
   bool Pump();
   // What the peer says of its parts.
-  void OnAnswer(UcxVerdict verdict);
+  void OnAnswer(Verdict verdict);
   // All bytes are at the peer.
   bool complete() const { return arrived_ && in_flight_ == 0 && error_.ok(); }
   // UCX has refused or ended a write.

@@ -21,12 +21,10 @@ struct UcxPart {
   uint64_t total = 0;     // Bytes of the whole post.
 };
 
-using UcxVerdict = Verdict;
-
 // To the writer, once a post.
 struct UcxAnswer {
   uint64_t post = 0;
-  UcxVerdict verdict = UcxVerdict::kWritten;
+  Verdict verdict = Verdict::kWritten;
 };
 
 }  // namespace tenure::transfer

@@ -82,25 +82,25 @@ void UcxReceiver::OnPart(ucp_ep_h from, const UcxPart& part, const void* bytes, 
     return;
   }
   Progress& progress = post->second;
-  const UcxVerdict verdict = Take(part, progress, bytes, size);
+  const Verdict verdict = Take(part, progress, bytes, size);
   progress.received += size;
   const bool whole = progress.received >= part.total;
-  if (!progress.answered && (whole || verdict != UcxVerdict::kWritten)) {
+  if (!progress.answered && (whole || verdict != Verdict::kWritten)) {
     progress.answered = true;
     Answer(from, {part.post, verdict});
   }
   if (whole) posts.erase(post);
 }
 
-UcxVerdict UcxReceiver::Take(const UcxPart& part, const Progress& progress, const void* bytes, uint64_t size) const {
-  if (stopped_ || part.receiver != address_.receiver) return UcxVerdict::kOtherReceiver;
-  if (part.total == 0 && size == 0) return UcxVerdict::kWritten;
+Verdict UcxReceiver::Take(const UcxPart& part, const Progress& progress, const void* bytes, uint64_t size) const {
+  if (stopped_ || part.receiver != address_.receiver) return Verdict::kOtherReceiver;
+  if (part.total == 0 && size == 0) return Verdict::kWritten;
   if (progress.answered || size > part.total - std::min(part.total, progress.received) ||
       worker_.memory_map().Find(part.to, size) == MemoryMap::kNone) {
-    return UcxVerdict::kOutside;
+    return Verdict::kOutside;
   }
   std::memcpy(reinterpret_cast<void*>(part.to), bytes, size);
-  return UcxVerdict::kWritten;
+  return Verdict::kWritten;
 }
 
 void UcxReceiver::Answer(ucp_ep_h to, const UcxAnswer& answer) {

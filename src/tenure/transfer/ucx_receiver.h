@@ -53,7 +53,7 @@ class UcxReceiver {
   absl::Status Listen(const std::string& host);
   void Accept(ucp_conn_request_h request);
   void OnPart(ucp_ep_h from, const UcxPart& part, const void* bytes, uint64_t size);
-  UcxVerdict Take(const UcxPart& part, const Progress& progress, const void* bytes, uint64_t size) const;
+  Verdict Take(const UcxPart& part, const Progress& progress, const void* bytes, uint64_t size) const;
   void Answer(ucp_ep_h to, const UcxAnswer& answer);
   void Close(ucp_ep_h endpoint);
 
