@@ -11,9 +11,8 @@
 #include "tenure/base/status.h"
 
 namespace tenure::python {
-namespace {
 
-struct Waiting {
+struct CallLane::Call {
   enum class Stage { kQueued, kRunning, kDone };
 
   std::function<absl::Status()> call;
@@ -23,17 +22,15 @@ struct Waiting {
   absl::Status status;
 };
 
-}  // namespace
-
 // Outlives the lane when its thread does. A std condition variable: base/mutex.h has no wait with an end.
 struct CallLane::Shared {
   std::string name;
   std::mutex mutex;
   std::condition_variable work;   // For the thread: a call, or the end.
   std::condition_variable ended;  // For the callers: some call is done, or the thread is.
-  std::deque<std::shared_ptr<Waiting>> queue;
+  std::deque<std::shared_ptr<Call>> queue;
   std::atomic<bool> has_work = false;  // A call was queued since the thread last looked, or the end is near.
-  std::shared_ptr<Waiting> running;
+  std::shared_ptr<Call> running;
   bool stopping = false;
   bool stopped = false;
 };
@@ -67,30 +64,38 @@ void CallLane::StopOnce() {
 }
 
 absl::Status CallLane::Run(absl::Duration timeout, std::function<absl::Status()> call) {
-  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
-  auto waiting = std::make_shared<Waiting>();
-  waiting->call = std::move(call);
-  std::unique_lock lock(shared_->mutex);
+  TENURE_ASSIGN_OR_RETURN(const std::shared_ptr<Call> started, Start(std::move(call)));
+  return Await(started, timeout);
+}
+
+absl::StatusOr<std::shared_ptr<CallLane::Call>> CallLane::Start(std::function<absl::Status()> call) {
+  auto started = std::make_shared<Call>();
+  started->call = std::move(call);
+  const std::lock_guard lock(shared_->mutex);
   if (shared_->stopping) return Unavailable("{}: the pool is closed", shared_->name);
   if (shared_->queue.size() >= kWaitingMax) {
     return Unavailable("{}: {} calls wait already; the store does not keep up", shared_->name, kWaitingMax);
   }
-  shared_->queue.push_back(waiting);
+  shared_->queue.push_back(started);
   shared_->has_work = true;
   shared_->work.notify_one();
-  lock.unlock();
+  return started;
+}
+
+absl::Status CallLane::Await(const std::shared_ptr<Call>& call, absl::Duration timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
   const MonotonicClock clock;
-  for (const LookAgain look(clock); !waiting->is_done && look.Worthwhile();) continue;
-  lock.lock();
-  const auto is_over = [this, &waiting] {
-    return waiting->stage == Waiting::Stage::kDone || (shared_->stopping && waiting->stage == Waiting::Stage::kQueued);
+  for (const LookAgain look(clock); !call->is_done && look.Worthwhile();) continue;
+  std::unique_lock lock(shared_->mutex);
+  const auto is_over = [this, &call] {
+    return call->stage == Call::Stage::kDone || (shared_->stopping && call->stage == Call::Stage::kQueued);
   };
   const bool over = shared_->ended.wait_until(lock, deadline, is_over);
-  if (waiting->stage == Waiting::Stage::kDone) return waiting->status;
-  waiting->abandoned = true;
+  if (call->stage == Call::Stage::kDone) return call->status;
+  call->abandoned = true;
   // What a call that never began holds is free now; a running one keeps what it uses.
   std::function<absl::Status()> dropped;
-  if (waiting->stage == Waiting::Stage::kQueued) dropped.swap(waiting->call);
+  if (call->stage == Call::Stage::kQueued) dropped.swap(call->call);
   lock.unlock();
   dropped = nullptr;
   if (over) return Unavailable("{}: the pool is closed", shared_->name);
@@ -116,24 +121,24 @@ void CallLane::Serve(const std::shared_ptr<Shared>& shared) {
     }
     shared->work.wait(lock, [&shared] { return shared->stopping || !shared->queue.empty(); });
     if (shared->stopping) break;
-    const std::shared_ptr<Waiting> waiting = std::move(shared->queue.front());
+    const std::shared_ptr<Call> next = std::move(shared->queue.front());
     shared->queue.pop_front();
-    if (waiting->abandoned) continue;
-    waiting->stage = Waiting::Stage::kRunning;
-    shared->running = waiting;
+    if (next->abandoned) continue;
+    next->stage = Call::Stage::kRunning;
+    shared->running = next;
     lock.unlock();
     absl::Status status;
     try {
-      status = waiting->call();
+      status = next->call();
     } catch (const std::exception& error) {
       status = absl::InternalError(error.what());
     }
     // The call's memory goes before its caller is told, so that nothing of it is left when the pool ends.
-    waiting->call = nullptr;
+    next->call = nullptr;
     lock.lock();
-    waiting->status = std::move(status);
-    waiting->stage = Waiting::Stage::kDone;
-    waiting->is_done = true;
+    next->status = std::move(status);
+    next->stage = Call::Stage::kDone;
+    next->is_done = true;
     shared->running = nullptr;
     shared->ended.notify_all();
   }

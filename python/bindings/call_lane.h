@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace tenure::python {
@@ -31,9 +32,15 @@ class CallLane {
   CallLane(const CallLane&) = delete;
   CallLane& operator=(const CallLane&) = delete;
 
+  // A call on its way; of this file's source alone.
+  struct Call;
+
   // Runs `call` and returns its status, or Unavailable when `timeout` passes first. `call` must own all that it
   // touches; the caller may read its results only when this returns OK.
   absl::Status Run(absl::Duration timeout, std::function<absl::Status()> call);
+  // Run in two steps, for callers that have something to do meanwhile. Every call that was started is awaited, once.
+  absl::StatusOr<std::shared_ptr<Call>> Start(std::function<absl::Status()> call);
+  absl::Status Await(const std::shared_ptr<Call>& call, absl::Duration timeout);
 
   // Calls that wait and later ones are refused. Waits at most `kStopGrace` for the one that runs, and not at all for
   // one that is late already; then its thread is left to end by itself. Idempotent; callers of Run must be gone before

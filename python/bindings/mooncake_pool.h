@@ -1,10 +1,10 @@
 // A Mooncake store as a pool: the contract of store/pool.h with its declared differences, keys byte for byte as stock
 // connectors write them.
 //
-// Every call but the two Blocking ones answers within its timeout: Mooncake is called on two threads of the pool's own
-// (questions, and copies), and what comes late is dropped. Bytes go through staging buffers, so a late copy touches no
-// memory of a caller. Host memory only. Thread-safe; call without the interpreter's lock. Behaviour of Mooncake:
-// mooncake_store spec §1 to §3.
+// Every call but the two Blocking ones answers within its timeout: Mooncake is called on threads of the pool's own
+// (one for questions, one for copies), and what comes late is dropped. Bytes go through staging buffers, so a late copy
+// touches no memory of a caller. Host memory only. Thread-safe; call without the interpreter's lock. Behaviour of
+// Mooncake: mooncake_store spec §1 to §3.
 #pragma once
 
 #include <atomic>
@@ -66,8 +66,9 @@ class MooncakePool final : public store::Pool {
   absl::Status Get(std::span<const store::GetObject> objects, std::span<store::KeyAnswer> answers) override;
   absl::Status Remove(std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers) override;
   absl::StatusOr<int64_t> Clear(std::optional<store::NamespaceId> name_space) override;
-  // The same in the calling thread, for as long as Mooncake takes. End does not wait for them: the last of them closes
-  // the store. For threads that may be left behind (left_behind.h), which they mark.
+  // The same in the calling thread, for as long as Mooncake takes; where the keys are many, half of them go on another
+  // thread at the same time. End does not wait for them: the last of them closes the store. For threads that may be
+  // left behind (left_behind.h), which they mark.
   absl::Status ProbeBlocking(std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers);
   absl::StatusOr<store::Lease> AcquireLeaseBlocking(std::span<const store::ObjectKey> keys, absl::Duration ttl,
                                                     std::span<store::KeyAnswer> answers);
@@ -92,6 +93,9 @@ class MooncakePool final : public store::Pool {
   absl::StatusOr<MooncakeKeys> KeysOf(std::span<const store::ObjectKey> keys) const;
   // Asks `question` about the keys, on the lane of questions or in the calling thread.
   absl::StatusOr<Codes> Ask(Question question, std::span<const store::ObjectKey> keys, Thread thread);
+  // In the calling thread, and where the keys are many half of them on `halves_` at the same time.
+  absl::StatusOr<Codes> AskHere(Question question, std::span<const store::ObjectKey> keys);
+  absl::StatusOr<Codes> AskInHalves(Question question, std::span<const store::ObjectKey> keys);
   absl::Status ProbeOn(Thread thread, std::span<const store::ObjectKey> keys, std::span<store::KeyAnswer> answers);
   absl::StatusOr<store::Lease> AcquireLeaseOn(Thread thread, std::span<const store::ObjectKey> keys, absl::Duration ttl,
                                               std::span<store::KeyAnswer> answers);
@@ -114,6 +118,7 @@ class MooncakePool final : public store::Pool {
   Counters counters_;
   CallLane questions_{"Mooncake"};
   CallLane copies_{"Mooncake (copies)"};
+  CallLane halves_{"Mooncake (second half)"};
 };
 
 }  // namespace tenure::python

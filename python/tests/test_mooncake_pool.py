@@ -590,6 +590,77 @@ def test_lookup_that_blocks_is_a_miss_within_its_deadline_and_stops_nobody_else(
     core.close()
 
 
+LONG = 2048  # Chunks of a prompt whose lease goes to the store in two calls at one time.
+
+
+def replace_exist(store, second_half, on_second):
+    """Calls `on_second(keys)` in place of the store for keys of which one is in `second_half`."""
+    exist = store.batch_is_exist
+    store.batch_is_exist = lambda keys: on_second(keys) if second_half & set(keys) else exist(keys)
+
+
+def test_long_lookups_ask_for_both_halves_at_one_time(fake):
+    pool, store = fake
+    hashes = make_hashes(LONG)
+    core = make_scheduler(pool, hashes, lookup_deadline=60.0)
+    together = threading.Barrier(2, timeout=30)
+    exist = store.batch_is_exist
+    halves = []
+
+    def both(keys):
+        together.wait()
+        halves.append(keys)
+        return exist(keys)
+
+    store.batch_is_exist = both
+    assert ask(core, "a", hashes) == 16 * LONG
+    assert sorted(map(len, halves)) == [LONG // 2, LONG // 2]
+    assert {key for half in halves for key in half} == set(store.objects) == store.leased
+    core.close()
+
+
+def test_a_hole_in_the_second_half_is_a_shorter_hit(fake):
+    pool, store = fake
+    hashes = make_hashes(LONG)
+    core = make_scheduler(pool, hashes, lookup_deadline=60.0)
+    hole = LONG * 3 // 4 + 1
+    del store.objects[list(store.objects)[hole]]
+    assert ask(core, "a", hashes) == 16 * hole
+    core.close()
+
+
+def test_a_half_that_fails_is_a_miss(fake):
+    pool, store = fake
+    hashes = make_hashes(LONG)
+    core = make_scheduler(pool, hashes, lookup_deadline=60.0)
+
+    def fail(keys):
+        raise RuntimeError("no master")
+
+    for failing in (0, LONG - 1):
+        exist = store.batch_is_exist
+        replace_exist(store, {list(store.objects)[failing]}, fail)
+        assert ask(core, f"at {failing}", hashes) == 0
+        store.batch_is_exist = exist
+        assert ask(core, f"after {failing}", hashes) == 16 * LONG
+    assert core.counters()["lookup_misses_error_total"] == 2
+    core.close()
+
+
+def test_a_second_half_that_blocks_is_a_miss_and_later_lookups_do_without_its_thread(fake):
+    pool, store = fake
+    hashes = make_hashes(LONG)
+    core = make_scheduler(pool, hashes, lookup_deadline=60.0)
+    blocked, exist = threading.Event(), store.batch_is_exist
+    replace_exist(store, {list(store.objects)[LONG - 1]}, lambda keys: blocked.wait(30) and exist(keys))
+    assert ask(core, "a", hashes) == 0
+    store.batch_is_exist = exist
+    assert ask(core, "b", hashes) == 16 * LONG
+    assert core.counters()["lookup_misses_error_total"] == 1
+    blocked.set()
+    core.close()
+
+
 def test_close_leaves_a_lookup_that_blocks_behind_and_the_store_is_closed_after_it(mooncake):
     pool, store = make_pool()
     hashes = make_hashes(8)
