@@ -63,17 +63,32 @@ void LoadWorker::LoadNow(std::vector<LoadOrder> orders, const std::shared_ptr<Fe
     MutexLock lock(latch->mutex);
     latch->left = orders.size();
   }
-  SubmitAll(std::move(orders), fence, latch);
+  const MonotonicTime deadline = SubmitAll(std::move(orders), fence, latch);
+  {
+    MutexLock lock(latch->mutex);
+    while (latch->left > 0 && context_.clock.Now() < deadline) {
+      latch->done.WaitFor(latch->mutex, deadline - context_.clock.Now());
+    }
+  }
+  FailLate();
   MutexLock lock(latch->mutex);
   while (latch->left > 0) latch->done.Wait(latch->mutex);
 }
 
-void LoadWorker::SubmitAll(std::vector<LoadOrder> orders, const std::shared_ptr<Fence>& fence,
-                           const std::shared_ptr<Latch>& latch) {
+MonotonicTime LoadWorker::SubmitAll(std::vector<LoadOrder> orders, const std::shared_ptr<Fence>& fence,
+                                    const std::shared_ptr<Latch>& latch) {
   const MonotonicTime deadline = context_.clock.Now() + options_.deadline;
   for (LoadOrder& order : orders) {
     Load load{.order = std::move(order), .deadline = deadline, .fence = fence, .latch = latch};
     if (!queue_.Push(load)) FailUnread(std::move(load));
+  }
+  return deadline;
+}
+
+void LoadWorker::FailLate() {
+  const MonotonicTime now = context_.clock.Now();
+  for (Load& load : queue_.TakeIf([now](const Load& load) { return load.deadline <= now; })) {
+    FailUnread(std::move(load), LoadFailure::kDeadline);
   }
 }
 
@@ -198,10 +213,10 @@ void LoadWorker::RemoveWrong(std::span<const BlockObject> batch, std::span<const
   }
 }
 
-void LoadWorker::FailUnread(Load load) {
-  Outcome outcome = AllFailed(load.order, LoadFailure::kNotTried);
+void LoadWorker::FailUnread(Load load, LoadFailure cause) {
+  Outcome outcome = AllFailed(load.order, cause);
   // Also without a block: what was not read has not been loaded.
-  if (load.order.chunks.empty()) ++outcome.failed_keys[static_cast<size_t>(LoadFailure::kNotTried)];
+  if (load.order.chunks.empty()) ++outcome.failed_keys[static_cast<size_t>(cause)];
   Report(std::move(load), std::move(outcome));
 }
 

@@ -1,7 +1,8 @@
 // Loads what the scheduler ordered from the pool into the engine's blocks.
 //
 // Threads share one queue; one request is one thread's. A request is read in batches, and its first failure ends it, as
-// does its deadline: then every block of it that did not get its bytes is reported, with the request. Whatever happens,
+// does its deadline: then every block of it that did not get its bytes is reported, with the request. A call of the
+// pool that is late holds its own request only: those that wait behind it fail at their deadlines. Whatever happens,
 // each order is reported once, and nothing is written to its blocks after that. Source: store_connector spec §5.
 #pragma once
 
@@ -42,6 +43,8 @@ class LoadWorker {
   void Submit(std::vector<LoadOrder> orders, const std::shared_ptr<Fence>& fence);
   // The same, and waits until each of them has been reported.
   void LoadNow(std::vector<LoadOrder> orders, const std::shared_ptr<Fence>& fence);
+  // Reports the loads that nobody has begun by their deadlines. Any thread, now and then.
+  void FailLate();
   // False when `deadline` came first.
   bool WaitUntilIdle(MonotonicTime deadline) { return queue_.WaitUntilIdle(context_.clock, deadline); }
   // Fails what nobody has begun, waits for what is under way. Idempotent; one thread.
@@ -73,8 +76,9 @@ class LoadWorker {
 
   LoadWorker(const WorkerContext& context, const Options& options)
       : context_(context), options_(options), log_pace_(context.clock), queue_(kQueueMax) {}
-  void SubmitAll(std::vector<LoadOrder> orders, const std::shared_ptr<Fence>& fence,
-                 const std::shared_ptr<Latch>& latch);
+  // The orders' deadline.
+  MonotonicTime SubmitAll(std::vector<LoadOrder> orders, const std::shared_ptr<Fence>& fence,
+                          const std::shared_ptr<Latch>& latch);
   void Run(BlockIo& io);
   void Process(BlockIo& io, Load load);
   // The objects that the order reads, in this rank's order; nothing when one of its chunks cannot be.
@@ -82,7 +86,7 @@ class LoadWorker {
   Outcome Read(BlockIo& io, const std::vector<BlockObject>& objects, MonotonicTime deadline);
   bool ReadBatch(BlockIo& io, std::span<const BlockObject> batch, Outcome& outcome);
   void RemoveWrong(std::span<const BlockObject> batch, std::span<const store::KeyAnswer> answers);
-  void FailUnread(Load load);
+  void FailUnread(Load load, LoadFailure cause = LoadFailure::kNotTried);
   // Every chunk of the order failed by `cause`, with the blocks that this engine has.
   Outcome AllFailed(const LoadOrder& order, LoadFailure cause) const;
   void Report(Load load, Outcome outcome);

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <map>
+#include <utility>
 
 #include "tenure/base/status.h"
 #include "tenure/engine/engine_rig_testing.h"
@@ -211,6 +214,63 @@ TEST_F(LoadWorkerTest, WhatIsNotReadByTheDeadlineIsFailed) {
   EXPECT_THAT(report.failed_blocks, ElementsAre(3, 4));
   EXPECT_EQ(report.counters.failed_load_keys_total[static_cast<size_t>(LoadFailure::kDeadline)], 2);
   EXPECT_TRUE(rig_->Holds(0, 1, 101, 7));
+}
+
+// One thread, in a get that does not end.
+class BlockedLoadTest : public LoadWorkerTest {
+ protected:
+  BlockedLoadTest() {
+    Make({.config = FineConfig(), .load_deadline = absl::Milliseconds(20)});
+    Store(FineHit());
+    pool_.set_before_call([this](FaultyPool::Call) {
+      if (!std::exchange(begun_, true)) {
+        has_begun_.set_value();
+        end_.get_future().wait();
+      }
+      return absl::OkStatus();
+    });
+    rig_->worker().StartLoads(LoadPlan(FineHit("blocked")), 0);
+    has_begun_.get_future().wait();
+  }
+  void ExpectTheBlockedOneIsLoaded() {
+    end_.set_value();
+    const WorkerReport report = rig_->Settle();
+    EXPECT_THAT(report.loaded, ElementsAre("blocked"));
+    EXPECT_THAT(report.failed, IsEmpty());
+    EXPECT_TRUE(Right(FineHit()));
+  }
+
+  bool begun_ = false;
+  std::promise<void> has_begun_, end_;
+};
+
+TEST_F(BlockedLoadTest, LoadsBehindItFailAtTheirDeadlines) {
+  rig_->worker().StartLoads(LoadPlan(FineHit("behind")), 0);
+  EXPECT_THAT(rig_->worker().TakeReport().failed, IsEmpty());
+  clock_.Advance(absl::Milliseconds(10));
+  rig_->worker().StartLoads(LoadPlan(FineHit("later")), 0);
+  clock_.Advance(absl::Milliseconds(10));
+  const WorkerReport report = rig_->worker().TakeReport();
+  EXPECT_THAT(report.failed, ElementsAre("behind"));
+  EXPECT_THAT(report.failed_blocks, ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(report.counters.failed_load_keys_total[static_cast<size_t>(LoadFailure::kDeadline)], 4);
+  clock_.Advance(absl::Milliseconds(10));
+  EXPECT_THAT(rig_->worker().TakeReport().failed, ElementsAre("later"));
+  EXPECT_THAT(rig_->worker().TakeReport().failed, IsEmpty());
+  ExpectTheBlockedOneIsLoaded();
+}
+
+TEST_F(BlockedLoadTest, ALoadThatTheEngineWaitsForFailsAtItsDeadline) {
+  std::future<void> engine =
+      std::async(std::launch::async, [this] { rig_->worker().LoadNow(LoadPlan(FineHit("behind")), 0); });
+  bool returned = false;
+  for (int i = 0; i < 30'000 && !returned; ++i) {  // The order may be made after any of these.
+    clock_.Advance(absl::Milliseconds(20));
+    returned = engine.wait_for(std::chrono::milliseconds(1)) == std::future_status::ready;
+  }
+  EXPECT_TRUE(returned);
+  EXPECT_THAT(rig_->worker().TakeReport().failed, ElementsAre("behind"));
+  ExpectTheBlockedOneIsLoaded();
 }
 
 TEST_F(LoadWorkerTest, APlanThatNamesABlockTheEngineDoesNotHaveFailsThatRequestOnly) {

@@ -105,6 +105,11 @@ void StoreWorker::StartSaves(StepPlan plan, uint64_t stream) {
   saver_->Submit(std::move(plan), fence);
 }
 
+WorkerReport StoreWorker::TakeReport() {
+  loader_->FailLate();
+  return reports_.Take();
+}
+
 bool StoreWorker::Drain(absl::Duration timeout) {
   const MonotonicTime deadline = context_.clock.Now() + timeout;
   return loader_->WaitUntilIdle(deadline) && (saver_ == nullptr || saver_->WaitUntilIdle(deadline));

@@ -49,7 +49,8 @@ class StoreWorker {
   // Everything else of the plan (wait_for_save). `stream`: where the engine has queued what writes the blocks.
   void StartSaves(StepPlan plan, uint64_t stream);
 
-  WorkerReport TakeReport() { return reports_.Take(); }
+  // Loads that wait past their deadline are reported here, so an engine takes reports at every step.
+  WorkerReport TakeReport();
 
   // Waits until nothing is loading or saving; false when that took longer than `timeout`.
   bool Drain(absl::Duration timeout);

@@ -43,6 +43,17 @@ class WorkQueue {
     idle_.SignalAll();
   }
 
+  // Takes out what nobody has begun and `predicate` is true of, oldest first.
+  template <typename Predicate>
+  std::deque<Item> TakeIf(Predicate predicate) {
+    MutexLock lock(mutex_);
+    std::deque<Item> taken, left;
+    for (Item& item : items_) (predicate(std::as_const(item)) ? taken : left).push_back(std::move(item));
+    items_.swap(left);
+    if (items_.empty()) idle_.SignalAll();
+    return taken;
+  }
+
   // True once nothing waits or is under way; false when `clock` has reached `deadline` first.
   bool WaitUntilIdle(const Clock& clock, MonotonicTime deadline) {
     MutexLock lock(mutex_);
