@@ -1,12 +1,13 @@
 // How bytes get from the engine's memory to memory that a pool can read, and back.
 //
 // Host memory needs no copy: a pool reads and writes it in place (MakeHostCopier). A device's memory goes through
-// staging memory of the host (cuda_copier.h). A Copier is shared by the threads of a worker; each opens a lane of its
-// own and is that lane's only user.
+// staging memory of the host (cuda_copier.h), or is named to a pool that reaches it itself (MakeDirectCopier). A Copier
+// is shared by the threads of a worker; each opens a lane of its own and is that lane's only user.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -43,8 +44,13 @@ class Copier {
   virtual absl::StatusOr<std::unique_ptr<CopyLane>> OpenLane(Bytes bytes) = 0;
   // What the engine has queued on `stream` (a handle of the device's driver; 0: its default stream) by now.
   virtual absl::StatusOr<std::shared_ptr<Fence>> RecordFence(uint64_t stream) = 0;
+  // Runs `call` in this thread as one that works with the device: other libraries find its context there.
+  virtual absl::Status OnDevice(const std::function<absl::Status()>& call) = 0;
 };
 
 std::unique_ptr<Copier> MakeHostCopier();
+
+// For a pool that takes addresses of `device`'s memory: its lanes have no staging memory, its fences are the device's.
+std::unique_ptr<Copier> MakeDirectCopier(std::shared_ptr<Copier> device);
 
 }  // namespace tenure::engine

@@ -156,4 +156,10 @@ absl::StatusOr<std::shared_ptr<Fence>> CudaCopier::RecordFence(uint64_t stream) 
   return fence;
 }
 
+absl::Status CudaCopier::OnDevice(const std::function<absl::Status()>& call) {
+  const InContext in(driver_, context_);
+  TENURE_RETURN_IF_ERROR(in.status());
+  return call();
+}
+
 }  // namespace tenure::engine

@@ -23,6 +23,7 @@ class CudaCopier final : public Copier {
 
   absl::StatusOr<std::unique_ptr<CopyLane>> OpenLane(Bytes bytes) override;
   absl::StatusOr<std::shared_ptr<Fence>> RecordFence(uint64_t stream) override;
+  absl::Status OnDevice(const std::function<absl::Status()>& call) override;
 
  private:
   CudaCopier(const CudaDriver& driver, CudaDevice device, CudaHandle context)

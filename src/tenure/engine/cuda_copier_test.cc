@@ -13,11 +13,13 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tenure/base/status.h"
 #include "tenure/engine/device_copier.h"
 #include "tenure/engine/engine_rig_testing.h"
+#include "tenure/engine/faulty_pool_testing.h"
 #include "tenure/store/fake_pool_testing.h"
 
 namespace tenure::engine {
@@ -270,6 +272,21 @@ TEST_F(CudaCopierTest, AFailedCopyWaitsForWhatItHadQueued) {
   }
 }
 
+TEST_F(CudaCopierTest, ACallOnTheDeviceHasItsContext) {
+  const auto copier = Make().value();
+  int seen = 0;
+  const auto look = [&seen] {
+    seen = depth;
+    return absl::AbortedError("its own");
+  };
+  EXPECT_EQ(copier->OnDevice(look), absl::AbortedError("its own"));
+  EXPECT_EQ(std::exchange(seen, 0), 1);
+  EXPECT_EQ(depth, 0);
+  FailFrom(kPush);
+  EXPECT_THAT(Text(copier->OnDevice(look)), HasSubstr("made-up failure"));
+  EXPECT_EQ(seen, 0) << "called without the device";
+}
+
 kv::CacheConfig::Options TwoGroups() {
   const kv::GroupSpec full{kv::GroupKind::kFull, Tokens(16), Tokens(), Tokens(), false};
   return {.hash_block_size = Tokens(16),
@@ -380,6 +397,54 @@ TEST_F(DeviceWorkerTest, ADeviceThatDoesNotTakeTheBytesFailsTheLoad) {
   EXPECT_THAT(report.failed_blocks, ElementsAre(20, 21, 22, 23, 24, 25));
   EXPECT_EQ(report.counters.failed_load_keys_total[static_cast<size_t>(LoadFailure::kCopy)], 4);
   EXPECT_EQ(pool_.Keys().size(), 6u);
+}
+
+// A pool that takes the device's addresses: the bytes go in one step, at the same moments as copies.
+class DirectWorkerTest : public DeviceWorkerTest {
+ protected:
+  DirectWorkerTest() : faulty_(pool_), direct_(MakeDirectCopier(std::move(copier_))) {
+    faulty_.set_before_call([this](FaultyPool::Call call) {
+      if (call == FaultyPool::Call::kPut || call == FaultyPool::Call::kGet) {
+        const std::lock_guard lock(state_.mutex);
+        waited_at_.push_back(state_.calls[kEventSynchronize]);
+      }
+      return absl::OkStatus();
+    });
+    rig_ = std::make_unique<EngineRig>(
+        EngineRigOptions{.config = TwoGroups(), .batch_bytes = Bytes(4 * 128), .copier = direct_.get()}, faulty_,
+        clock_);
+    for (BlockId block = 1; block < 10; ++block) rig_->Fill(block, 7);
+  }
+  ~DirectWorkerTest() override { rig_.reset(); }
+
+  FaultyPool faulty_;
+  const std::unique_ptr<Copier> direct_;
+  std::vector<int> waited_at_;  // Waits for events that had ended when a put or get began.
+};
+
+TEST_F(DirectWorkerTest, PutsAndGetsNameTheDevicesMemoryAfterItsEvents) {
+  EXPECT_EQ(Save(1, "r").counters.saved_keys_total, 6);
+  EXPECT_THAT(state_.recorded, ElementsAre(Handle(55)));
+  EXPECT_THAT(Load().loaded, ElementsAre("l"));
+  EXPECT_THAT(state_.recorded, ElementsAre(Handle(55), Handle(56)));
+  EXPECT_THAT(waited_at_, ElementsAre(1, 1, 2, 2)) << "two batches each way";
+  for (BlockId k = 0; k < 3; ++k) {
+    EXPECT_TRUE(rig_->Holds(0, 20 + k, 1 + k, 7));
+    EXPECT_TRUE(rig_->Holds(1, 23 + k, 4 + k, 7));
+  }
+  EXPECT_EQ(state_.pinned, 0);
+  EXPECT_EQ(state_.streams, 0);
+  EXPECT_EQ(state_.calls[kCopyToHost] + state_.calls[kCopyToDevice], 0);
+}
+
+TEST_F(DirectWorkerTest, AStepThatIsNotKnownToBeDoneIsNeitherReadNorWritten) {
+  for (const Function function : {kEventCreate, kEventRecord, kEventSynchronize}) {
+    FailFrom(function);
+    EXPECT_THAT(Save(static_cast<uint64_t>(10 + function), "r").saved, ElementsAre(10 + function));
+    EXPECT_THAT(Load().failed, ElementsAre("l"));
+    Recover();
+  }
+  EXPECT_THAT(waited_at_, IsEmpty());
 }
 
 TEST_F(CudaCopierTest, AWorkerWithoutStagingIsNotMade) {

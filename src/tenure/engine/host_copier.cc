@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "tenure/base/status.h"
 #include "tenure/engine/copier.h"
 
@@ -18,7 +20,7 @@ class DirectLane final : public CopyLane {
 
  private:
   static absl::Status Refused() {
-    return FailedPrecondition("host memory has no staging; give the pool its addresses");
+    return FailedPrecondition("this memory has no staging; give the pool its addresses");
   }
 };
 
@@ -30,10 +32,29 @@ class HostCopier final : public Copier {
   absl::StatusOr<std::shared_ptr<Fence>> RecordFence(uint64_t /*stream*/) override {
     return std::make_shared<PassedFence>();
   }
+  absl::Status OnDevice(const std::function<absl::Status()>& call) override { return call(); }
+};
+
+class DirectCopier final : public Copier {
+ public:
+  explicit DirectCopier(std::shared_ptr<Copier> device) : device_(std::move(device)) {}
+
+  absl::StatusOr<std::unique_ptr<CopyLane>> OpenLane(Bytes /*bytes*/) override {
+    return std::make_unique<DirectLane>();
+  }
+  absl::StatusOr<std::shared_ptr<Fence>> RecordFence(uint64_t stream) override { return device_->RecordFence(stream); }
+  absl::Status OnDevice(const std::function<absl::Status()>& call) override { return device_->OnDevice(call); }
+
+ private:
+  const std::shared_ptr<Copier> device_;
 };
 
 }  // namespace
 
 std::unique_ptr<Copier> MakeHostCopier() { return std::make_unique<HostCopier>(); }
+
+std::unique_ptr<Copier> MakeDirectCopier(std::shared_ptr<Copier> device) {
+  return std::make_unique<DirectCopier>(std::move(device));
+}
 
 }  // namespace tenure::engine
