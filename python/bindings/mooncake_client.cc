@@ -49,11 +49,11 @@ absl::StatusOr<std::vector<int64_t>> CodesFrom(const char* what, const nb::objec
   return codes;
 }
 
-nb::list ListOfLists(const std::vector<MooncakeClient::Piece>& pieces, uint64_t MooncakeClient::Piece::*field) {
+nb::list ListOfLists(const MooncakePieces& pieces, uint64_t MooncakePiece::*field) {
   nb::list outer;
-  for (const MooncakeClient::Piece& piece : pieces) {
+  for (size_t key = 0; key < pieces.size(); ++key) {
     nb::list inner;
-    inner.append(piece.*field);
+    for (const MooncakePiece& piece : pieces[key]) inner.append(piece.*field);
     outer.append(inner);
   }
   return outer;
@@ -102,12 +102,21 @@ absl::Status MooncakeClient::Setup(const nb::tuple& arguments) {
   return absl::OkStatus();
 }
 
-absl::Status MooncakeClient::RegisterBuffer(Piece piece) {
+absl::Status MooncakeClient::RegisterBuffer(MooncakePiece buffer) {
   const auto code = WithLock<int64_t>("register_buffer", [&] {
-    return nb::cast<int64_t>(Call(store_, "register_buffer", nb::make_tuple(piece.address, piece.size)));
+    return nb::cast<int64_t>(Call(store_, "register_buffer", nb::make_tuple(buffer.address, buffer.size)));
   });
   TENURE_RETURN_IF_ERROR(code.status());
-  if (*code != 0) return Unavailable("Mooncake's register_buffer answered {} for {} bytes", *code, piece.size);
+  if (*code != 0) return Unavailable("Mooncake's register_buffer answered {} for {} bytes", *code, buffer.size);
+  return absl::OkStatus();
+}
+
+absl::Status MooncakeClient::UnregisterBuffer(MooncakePiece buffer) {
+  const auto code = WithLock<int64_t>("unregister_buffer", [&] {
+    return nb::cast<int64_t>(Call(store_, "unregister_buffer", nb::make_tuple(buffer.address)));
+  });
+  TENURE_RETURN_IF_ERROR(code.status());
+  if (*code != 0) return Unavailable("Mooncake's unregister_buffer answered {} for {} bytes", *code, buffer.size);
   return absl::OkStatus();
 }
 
@@ -125,22 +134,22 @@ absl::StatusOr<std::vector<int64_t>> MooncakeClient::Exists(const MooncakeKeys& 
   });
 }
 
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Put(const MooncakeKeys& keys, const std::vector<Piece>& pieces) {
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Put(const MooncakeKeys& keys, const MooncakePieces& pieces) {
   constexpr const char* kCall = "batch_put_from_multi_buffers";
   return WithLock<std::vector<int64_t>>(kCall, [&] {
-    const nb::list addresses = ListOfLists(pieces, &Piece::address);
-    const nb::list sizes = ListOfLists(pieces, &Piece::size);
+    const nb::list addresses = ListOfLists(pieces, &MooncakePiece::address);
+    const nb::list sizes = ListOfLists(pieces, &MooncakePiece::size);
     return CodesFrom(kCall,
                      Call(store_, kCall, nb::make_tuple(Checked(keys.ToPython()), addresses, sizes, replicate_config_)),
                      keys.size());
   });
 }
 
-absl::StatusOr<std::vector<int64_t>> MooncakeClient::Get(const MooncakeKeys& keys, const std::vector<Piece>& pieces) {
+absl::StatusOr<std::vector<int64_t>> MooncakeClient::Get(const MooncakeKeys& keys, const MooncakePieces& pieces) {
   constexpr const char* kCall = "batch_get_into_multi_buffers";
   return WithLock<std::vector<int64_t>>(kCall, [&] {
-    const nb::list addresses = ListOfLists(pieces, &Piece::address);
-    const nb::list sizes = ListOfLists(pieces, &Piece::size);
+    const nb::list addresses = ListOfLists(pieces, &MooncakePiece::address);
+    const nb::list sizes = ListOfLists(pieces, &MooncakePiece::size);
     return CodesFrom(kCall, Call(store_, kCall, nb::make_tuple(Checked(keys.ToPython()), addresses, sizes)),
                      keys.size());
   });

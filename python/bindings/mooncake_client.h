@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,14 +29,38 @@ inline constexpr int64_t kLeaseExpired = -707;
 inline constexpr int64_t kTransferFailed = -800;
 }  // namespace mooncake_code
 
+// A contiguous run of memory that Mooncake reads or writes; a device's too.
+struct MooncakePiece {
+  uint64_t address;
+  uint64_t size;
+};
+
+// The memory of a batch: each key's object is the concatenation of its pieces.
+class MooncakePieces {
+ public:
+  void Append(std::span<const MooncakePiece> key) {
+    pieces_.insert(pieces_.end(), key.begin(), key.end());
+    ends_.push_back(pieces_.size());
+  }
+
+  size_t size() const { return ends_.size(); }  // Keys.
+  std::span<const MooncakePiece> operator[](size_t key) const {
+    const size_t begin = key == 0 ? 0 : ends_[key - 1];
+    return std::span(pieces_).subspan(begin, ends_[key] - begin);
+  }
+  uint64_t BytesOf(size_t key) const {
+    uint64_t bytes = 0;
+    for (const MooncakePiece& piece : (*this)[key]) bytes += piece.size;
+    return bytes;
+  }
+
+ private:
+  std::vector<MooncakePiece> pieces_;
+  std::vector<size_t> ends_;
+};
+
 class MooncakeClient {
  public:
-  // One contiguous piece of memory for each key.
-  struct Piece {
-    uint64_t address;
-    uint64_t size;
-  };
-
   // `store`: a mooncake.store.MooncakeDistributedStore, not yet set up. `replicate_config`: a ReplicateConfig for every
   // put. With the interpreter's lock held, here alone.
   MooncakeClient(nanobind::object store, nanobind::object replicate_config);
@@ -47,13 +72,14 @@ class MooncakeClient {
   void KeepUntilClosed(std::shared_ptr<const void> memory) { kept_ = std::move(memory); }
 
   absl::Status Setup(const nanobind::tuple& arguments);
-  absl::Status RegisterBuffer(Piece piece);
+  absl::Status RegisterBuffer(MooncakePiece buffer);
+  absl::Status UnregisterBuffer(MooncakePiece buffer);
 
   // One code a key, in their order; an error when Mooncake raises or answers another number of codes.
   absl::StatusOr<std::vector<int64_t>> Probe(const MooncakeKeys& keys);
   absl::StatusOr<std::vector<int64_t>> Exists(const MooncakeKeys& keys);  // Leases what it finds.
-  absl::StatusOr<std::vector<int64_t>> Put(const MooncakeKeys& keys, const std::vector<Piece>& pieces);
-  absl::StatusOr<std::vector<int64_t>> Get(const MooncakeKeys& keys, const std::vector<Piece>& pieces);
+  absl::StatusOr<std::vector<int64_t>> Put(const MooncakeKeys& keys, const MooncakePieces& pieces);
+  absl::StatusOr<std::vector<int64_t>> Get(const MooncakeKeys& keys, const MooncakePieces& pieces);
   absl::StatusOr<std::vector<int64_t>> Remove(const MooncakeKeys& keys);
 
   absl::StatusOr<int64_t> SizeOf(const MooncakeKey& key);  // Leases the key.

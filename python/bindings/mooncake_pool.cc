@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "bindings/left_behind.h"
@@ -40,45 +39,6 @@ KeyAnswer AnswerOf(int64_t code, int64_t present) {
   return absent ? KeyAnswer::kAbsent : KeyAnswer::kUnavailable;
 }
 
-KeyAnswer GetAnswerOf(int64_t code, size_t size) {
-  if (code >= 0) return static_cast<uint64_t>(code) == size ? KeyAnswer::kPresent : KeyAnswer::kSizeDiffers;
-  if (code == mooncake_code::kBadParameters) return KeyAnswer::kSizeDiffers;
-  const bool absent =
-      code == mooncake_code::kNotFound || code == mooncake_code::kNotReady || code == mooncake_code::kLeaseExpired;
-  return absent ? KeyAnswer::kAbsent : KeyAnswer::kUnavailable;
-}
-
-template <typename Segments>
-absl::StatusOr<size_t> SizeOf(const Segments& segments) {
-  size_t size = 0;
-  for (const auto& segment : segments) {
-    if (segment.data == nullptr && segment.size > 0) return InvalidArgument("a segment has no address; give one");
-    if (__builtin_add_overflow(size, segment.size, &size) || size > (uint64_t{1} << 62)) {
-      return InvalidArgument("segments add up to more than 2^62 bytes; give the object's size");
-    }
-  }
-  if (size == 0) return InvalidArgument("segments add up to 0 bytes; an object has at least 1");
-  return size;
-}
-
-template <typename Object>
-absl::StatusOr<std::vector<size_t>> SizesOf(std::span<const Object> objects) {
-  std::vector<size_t> sizes;
-  for (const Object& object : objects) {
-    TENURE_ASSIGN_OR_RETURN(const size_t size, SizeOf(object.segments));
-    sizes.push_back(size);
-  }
-  return sizes;
-}
-
-absl::Status CheckBatch(size_t keys, size_t answers) {
-  if (keys != answers) return InvalidArgument("answers has {} entries for {} keys; give one a key", answers, keys);
-  if (keys > store::Pool::kBatchKeysMax) {
-    return InvalidArgument("{} keys in one call; use at most {}", keys, store::Pool::kBatchKeysMax);
-  }
-  return absl::OkStatus();
-}
-
 // A regular expression that matches texts beginning with `prefix`.
 std::string PatternOf(std::string_view prefix) {
   std::string pattern = "^";
@@ -87,72 +47,6 @@ std::string PatternOf(std::string_view prefix) {
     pattern += letter;
   }
   return pattern + ".*";
-}
-
-// Everything that a put reads once its caller may be gone.
-struct PutJob {
-  std::shared_ptr<MooncakeClient> client;
-  std::shared_ptr<std::byte> staging;
-  MooncakeKeys keys;
-  std::vector<MooncakeClient::Piece> pieces;
-  std::vector<PutAnswer> answers;
-};
-
-// Mooncake answers 0 for a put that met an object or another writer, so what is there is asked before and after.
-absl::Status RunPut(PutJob& job) {
-  TENURE_ASSIGN_OR_RETURN(const std::vector<int64_t> before, job.client->Probe(job.keys));
-  std::vector<size_t> put;
-  MooncakeKeys keys;
-  std::vector<MooncakeClient::Piece> pieces;
-  std::map<MooncakeKey, size_t> first_of;
-  for (size_t i = 0; i < job.keys.size(); ++i) {
-    if (before[i] == 1) {
-      TENURE_ASSIGN_OR_RETURN(const int64_t size, job.client->SizeOf(job.keys[i]));
-      job.answers[i] = size < 0                                            ? PutAnswer::kNotStored
-                       : static_cast<uint64_t>(size) == job.pieces[i].size ? PutAnswer::kExists
-                                                                           : PutAnswer::kSizeDiffers;
-    } else if (first_of.emplace(job.keys[i], i).second) {
-      put.push_back(i);
-      keys.Append(job.keys[i]);
-      pieces.push_back(job.pieces[i]);
-    }
-  }
-  if (put.empty()) return absl::OkStatus();
-  TENURE_ASSIGN_OR_RETURN(const std::vector<int64_t> codes, job.client->Put(keys, pieces));
-  TENURE_ASSIGN_OR_RETURN(const std::vector<int64_t> after, job.client->Probe(keys));
-  for (size_t i = 0; i < put.size(); ++i) {
-    if (codes[i] == mooncake_code::kNoSpace) {
-      job.answers[put[i]] = PutAnswer::kRefusedFull;
-    } else {
-      job.answers[put[i]] = codes[i] == 0 && after[i] == 1 ? PutAnswer::kStored : PutAnswer::kNotStored;
-    }
-  }
-  // The second of two equal keys is there only if the first is.
-  for (size_t i = 0; i < job.keys.size(); ++i) {
-    const auto first = first_of.find(job.keys[i]);
-    if (first == first_of.end() || first->second == i) continue;
-    job.answers[i] = IsKept(job.answers[first->second]) ? PutAnswer::kExists : PutAnswer::kNotStored;
-  }
-  return absl::OkStatus();
-}
-
-struct GetJob {
-  std::shared_ptr<MooncakeClient> client;
-  std::shared_ptr<std::byte> staging;
-  MooncakeKeys keys;
-  std::vector<MooncakeClient::Piece> pieces;
-  std::vector<int64_t> codes;
-};
-
-absl::Status RunGet(GetJob& job) {
-  TENURE_ASSIGN_OR_RETURN(job.codes, job.client->Get(job.keys, job.pieces));
-  // A piece longer than its object fails as a transfer does; only the size tells the two apart.
-  for (size_t i = 0; i < job.keys.size(); ++i) {
-    if (job.codes[i] != mooncake_code::kTransferFailed) continue;
-    TENURE_ASSIGN_OR_RETURN(const int64_t size, job.client->SizeOf(job.keys[i]));
-    if (size >= 0 && static_cast<uint64_t>(size) != job.pieces[i].size) job.codes[i] = mooncake_code::kBadParameters;
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -211,6 +105,7 @@ void MooncakePool::End() {
   questions_.Stop();
   copies_.Stop();
   halves_.Stop();
+  endless_.Stop();
 }
 
 absl::StatusOr<std::shared_ptr<MooncakeClient>> MooncakePool::Client() const {
@@ -358,34 +253,51 @@ absl::Status MooncakePool::Put(std::span<const store::PutObject> objects, std::s
   return absl::OkStatus();
 }
 
-absl::Status MooncakePool::PutPart(std::span<const store::PutObject> objects, std::span<PutAnswer> answers) {
+absl::StatusOr<MooncakeBatch> MooncakePool::BatchOf(std::span<const store::ObjectKey> keys) const {
+  MooncakeBatch batch;
+  TENURE_ASSIGN_OR_RETURN(batch.client, Client());
+  TENURE_ASSIGN_OR_RETURN(batch.keys, KeysOf(keys));
+  return batch;
+}
+
+// A staging buffer with a piece for each object, one behind the other.
+template <typename Object>
+absl::StatusOr<MooncakeBatch> MooncakePool::StagedBatch(std::span<const Object> objects) const {
   std::vector<store::ObjectKey> keys;
-  for (const store::PutObject& object : objects) keys.push_back(object.key);
-  TENURE_ASSIGN_OR_RETURN(const std::vector<size_t> sizes, SizesOf(objects));
-  if (sizes[0] > staging_->bytes()) {  // Such an object is a part of its own.
+  for (const Object& object : objects) keys.push_back(object.key);
+  TENURE_ASSIGN_OR_RETURN(MooncakeBatch batch, BatchOf(keys));
+  TENURE_ASSIGN_OR_RETURN(const std::shared_ptr<std::byte> staging, staging_->Take());
+  batch.memory = staging;
+  uint64_t next = reinterpret_cast<uintptr_t>(staging.get());
+  for (const Object& object : objects) {
+    const MooncakePiece piece{next, SizeOf(object.segments).value_or(0)};
+    batch.pieces.Append(std::span(&piece, 1));
+    next += piece.size;
+  }
+  return batch;
+}
+
+absl::Status MooncakePool::PutPart(std::span<const store::PutObject> objects, std::span<PutAnswer> answers) {
+  if (SizeOf(objects[0].segments).value_or(0) > staging_->bytes()) {  // Such an object is a part of its own.
     answers[0] = PutAnswer::kRefusedSize;
     return absl::OkStatus();
   }
-  auto job = std::make_shared<PutJob>();
-  TENURE_ASSIGN_OR_RETURN(job->client, Client());
-  TENURE_ASSIGN_OR_RETURN(job->keys, KeysOf(keys));
-  TENURE_ASSIGN_OR_RETURN(job->staging, staging_->Take());
-  std::byte* next = job->staging.get();
+  TENURE_ASSIGN_OR_RETURN(MooncakeBatch batch, StagedBatch(objects));
   for (size_t i = 0; i < objects.size(); ++i) {
-    job->pieces.push_back({reinterpret_cast<uintptr_t>(next), sizes[i]});
+    auto* to = reinterpret_cast<std::byte*>(batch.pieces[i][0].address);
     for (const store::ConstSegment& segment : objects[i].segments) {
-      if (segment.size > 0) std::memcpy(next, segment.data, segment.size);
-      next += segment.size;
+      if (segment.size > 0) std::memcpy(to, segment.data, segment.size);
+      to += segment.size;
     }
   }
-  job->answers.assign(objects.size(), PutAnswer::kNotStored);
-  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [job] { return RunPut(*job); }));
-  std::copy(job->answers.begin(), job->answers.end(), answers.begin());
-  Count(objects, answers);
+  const auto put = std::make_shared<MooncakePut>(std::move(batch));
+  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [put] { return put->Run(); }));
+  std::ranges::copy(put->answers(), answers.begin());
+  CountPuts(objects, answers);
   return absl::OkStatus();
 }
 
-void MooncakePool::Count(std::span<const store::PutObject> objects, std::span<const PutAnswer> answers) {
+void MooncakePool::CountPuts(std::span<const store::PutObject> objects, std::span<const PutAnswer> answers) {
   for (size_t i = 0; i < answers.size(); ++i) {
     counters_.exists += answers[i] == PutAnswer::kExists;
     counters_.refused_full += answers[i] == PutAnswer::kRefusedFull;
@@ -403,40 +315,34 @@ absl::Status MooncakePool::Get(std::span<const store::GetObject> objects, std::s
     end = PartEnd(objects, begin);
     TENURE_RETURN_IF_ERROR(GetPart(objects.subspan(begin, end - begin), answers.subspan(begin, end - begin)));
   }
-  counters_.gets += static_cast<int64_t>(answers.size());
-  counters_.get_misses +=
-      static_cast<int64_t>(answers.size()) - std::count(answers.begin(), answers.end(), KeyAnswer::kPresent);
+  CountGets(answers);
   return absl::OkStatus();
 }
 
 absl::Status MooncakePool::GetPart(std::span<const store::GetObject> objects, std::span<KeyAnswer> answers) {
-  std::vector<store::ObjectKey> keys;
-  for (const store::GetObject& object : objects) keys.push_back(object.key);
-  TENURE_ASSIGN_OR_RETURN(const std::vector<size_t> sizes, SizesOf(objects));
-  if (sizes[0] > staging_->bytes()) {  // No object of this pool is as large.
+  if (SizeOf(objects[0].segments).value_or(0) > staging_->bytes()) {  // No object of this pool is as large.
     answers[0] = KeyAnswer::kSizeDiffers;
     return absl::OkStatus();
   }
-  auto job = std::make_shared<GetJob>();
-  TENURE_ASSIGN_OR_RETURN(job->client, Client());
-  TENURE_ASSIGN_OR_RETURN(job->keys, KeysOf(keys));
-  TENURE_ASSIGN_OR_RETURN(job->staging, staging_->Take());
-  uint64_t next = reinterpret_cast<uintptr_t>(job->staging.get());
-  for (const size_t size : sizes) {
-    job->pieces.push_back({next, size});
-    next += size;
-  }
-  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [job] { return RunGet(*job); }));
+  TENURE_ASSIGN_OR_RETURN(MooncakeBatch batch, StagedBatch(objects));
+  const auto get = std::make_shared<MooncakeGet>(std::move(batch));
+  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [get] { return get->Run(); }));
   for (size_t i = 0; i < objects.size(); ++i) {
-    answers[i] = GetAnswerOf(job->codes[i], sizes[i]);
+    answers[i] = get->AnswerOf(i);
     if (answers[i] != KeyAnswer::kPresent) continue;
-    const auto* from = reinterpret_cast<const std::byte*>(job->pieces[i].address);
+    const auto* from = reinterpret_cast<const std::byte*>(get->batch().pieces[i][0].address);
     for (const store::Segment& segment : objects[i].segments) {
       if (segment.size > 0) std::memcpy(segment.data, from, segment.size);
       from += segment.size;
     }
   }
   return absl::OkStatus();
+}
+
+void MooncakePool::CountGets(std::span<const KeyAnswer> answers) {
+  const auto keys = static_cast<int64_t>(answers.size());
+  counters_.gets += keys;
+  counters_.get_misses += keys - std::count(answers.begin(), answers.end(), KeyAnswer::kPresent);
 }
 
 absl::Status MooncakePool::Remove(std::span<const store::ObjectKey> keys, std::span<KeyAnswer> answers) {

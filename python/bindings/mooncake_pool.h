@@ -3,23 +3,27 @@
 //
 // Every call but the two Blocking ones answers within its timeout: Mooncake is called on threads of the pool's own
 // (one for questions, one for copies), and what comes late is dropped. Bytes go through staging buffers, so a late copy
-// touches no memory of a caller. Host memory only. Thread-safe; call without the interpreter's lock. Behaviour of
-// Mooncake: mooncake_store spec §1 to §3.
+// touches no memory of a caller; a device's go past them (direct_mooncake.h). Thread-safe; call without the
+// interpreter's lock. Behaviour of Mooncake: mooncake_store spec §1 to §3.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "bindings/call_lane.h"
+#include "bindings/call_threads.h"
 #include "bindings/mooncake_client.h"
+#include "bindings/mooncake_copy.h"
 #include "bindings/mooncake_keys.h"
 #include "bindings/staging_buffers.h"
 #include "tenure/base/clock.h"
@@ -75,6 +79,20 @@ class MooncakePool final : public store::Pool {
   // What this client did; what the store holds, only its master knows.
   store::PoolStats Stats() const override;
 
+  // For those who make Mooncake's calls themselves (direct_mooncake.h).
+  const MooncakePoolOptions& options() const { return options_; }
+  // Unavailable after End.
+  absl::StatusOr<std::shared_ptr<MooncakeClient>> Client() const;
+  // The client and the keys; their pieces are the caller's to append.
+  absl::StatusOr<MooncakeBatch> BatchOf(std::span<const store::ObjectKey> keys) const;
+  // On the lane of questions, as CallLane::Run; and to its end, as CallThreads::Run.
+  absl::Status Run(absl::Duration timeout, std::function<absl::Status()> call) {
+    return questions_.Run(timeout, std::move(call));
+  }
+  absl::Status RunToItsEnd(std::function<absl::Status()> call) { return endless_.Run(std::move(call)); }
+  void CountPuts(std::span<const store::PutObject> objects, std::span<const store::PutAnswer> answers);
+  void CountGets(std::span<const store::KeyAnswer> answers);
+
  private:
   struct Counters {
     std::atomic<int64_t> probed{0}, probe_hits{0}, leased{0}, lease_misses{0}, stored{0}, stored_bytes{0}, exists{0};
@@ -88,8 +106,6 @@ class MooncakePool final : public store::Pool {
                const MooncakePoolOptions& options);
   void ReleaseLease(std::span<const store::EntryRef> entries, MonotonicTime deadline) override;
 
-  // Unavailable after End.
-  absl::StatusOr<std::shared_ptr<MooncakeClient>> Client() const;
   absl::StatusOr<MooncakeKeys> KeysOf(std::span<const store::ObjectKey> keys) const;
   // Asks `question` about the keys, on the lane of questions or in the calling thread.
   absl::StatusOr<Codes> Ask(Question question, std::span<const store::ObjectKey> keys, Thread thread);
@@ -102,9 +118,10 @@ class MooncakePool final : public store::Pool {
   // Objects [begin, end) fit a staging buffer together; end > begin.
   template <typename Object>
   size_t PartEnd(std::span<const Object> objects, size_t begin) const;
+  template <typename Object>
+  absl::StatusOr<MooncakeBatch> StagedBatch(std::span<const Object> objects) const;
   absl::Status PutPart(std::span<const store::PutObject> objects, std::span<store::PutAnswer> answers);
   absl::Status GetPart(std::span<const store::GetObject> objects, std::span<store::KeyAnswer> answers);
-  void Count(std::span<const store::PutObject> objects, std::span<const store::PutAnswer> answers);
 
   const MooncakePoolOptions options_;
   const store::PoolTraits traits_;
@@ -119,6 +136,7 @@ class MooncakePool final : public store::Pool {
   CallLane questions_{"Mooncake"};
   CallLane copies_{"Mooncake (copies)"};
   CallLane halves_{"Mooncake (second half)"};
+  CallThreads endless_{"Mooncake (device copies)"};
 };
 
 }  // namespace tenure::python
