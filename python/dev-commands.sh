@@ -161,7 +161,8 @@ run_test_mooncake() {
   # Mooncake logs thousands of lines on standard error; pytest shows those of a failed test itself.
   LD_LIBRARY_PATH=$mooncake_libraries \
     timeout --foreground 600 "$mooncake_python" -X faulthandler -m pytest -q -p no:cacheprovider \
-    --rootdir "$root/tests/e2e" --junitxml="$results" "$root/tests/e2e/mooncake_test.py" 2>"$log"
+    --rootdir "$root/tests/e2e" --junitxml="$results" "$root/tests/e2e/mooncake_test.py" "$root/tests/e2e/mooncake_device_test.py" \
+    2>"$log"
   local rc=$?
   if ((rc != 0)); then
     echo "dev: what Mooncake wrote is in $log; exit status $rc" >&2

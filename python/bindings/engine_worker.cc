@@ -36,7 +36,13 @@ using PieceLists = std::vector<std::vector<std::vector<PieceTuple>>>;
 
 std::byte* AddressFrom(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
-engine::BlockMemory MemoryFrom(const PieceLists& groups, const std::vector<std::pair<uint64_t, int64_t>>& regions,
+std::vector<engine::MemoryRange> RangesFrom(const std::vector<std::pair<uint64_t, int64_t>>& regions) {
+  std::vector<engine::MemoryRange> ranges;
+  for (const auto& [base, bytes] : regions) ranges.push_back({AddressFrom(base), bytes});
+  return ranges;
+}
+
+engine::BlockMemory MemoryFrom(const PieceLists& groups, const std::vector<engine::MemoryRange>& regions,
                                int64_t num_blocks) {
   engine::BlockMemory::Options options;
   options.num_blocks = num_blocks;
@@ -47,19 +53,36 @@ engine::BlockMemory MemoryFrom(const PieceLists& groups, const std::vector<std::
       for (const auto& [base, stride, size] : pieces) shard.push_back({AddressFrom(base), stride, size});
     }
   }
-  for (const auto& [base, bytes] : regions) options.regions.push_back({AddressFrom(base), bytes});
+  options.regions = regions;
   return ValueOrThrow(engine::BlockMemory::Create(std::move(options)));
+}
+
+// How KV gets to the pool and back.
+struct Way {
+  std::shared_ptr<store::Pool> pool;
+  std::shared_ptr<engine::Copier> copier = engine::MakeHostCopier();
+  std::shared_ptr<DevicePool> device_pool = nullptr;  // The same as `pool`, where that reaches the device's memory.
+};
+
+Way WayFrom(const PoolHandle& pool, const std::optional<std::pair<std::string, int>>& device,
+            const std::vector<engine::MemoryRange>& regions) {
+  Way way{.pool = pool.Open()};
+  if (!device) return way;
+  way.copier = ValueOrThrow(engine::MakeDeviceCopier(device->first, device->second));
+  way.device_pool = pool.OpenOnDevice(way.copier, regions);
+  if (way.device_pool == nullptr) return way;
+  way.pool = way.device_pool;
+  way.copier = engine::MakeDirectCopier(way.copier);
+  return way;
 }
 
 // Keeps what a StoreWorker borrows. Plans come from one thread at a time; a lock makes sure of that.
 class WorkerHandle {
  public:
-  WorkerHandle(engine::StoreWorkerOptions options, engine::BlockMemory memory, std::shared_ptr<store::Pool> pool,
-               std::unique_ptr<engine::Copier> copier)
-      : pool_(std::move(pool)),
-        copier_(std::move(copier)),
+  WorkerHandle(engine::StoreWorkerOptions options, engine::BlockMemory memory, Way way)
+      : way_(std::move(way)),
         worker_(ValueOrThrow(
-            engine::StoreWorker::Create(std::move(options), std::move(memory), *pool_, *copier_, clock_))) {}
+            engine::StoreWorker::Create(std::move(options), std::move(memory), *way_.pool, *way_.copier, clock_))) {}
   ~WorkerHandle() {
     if (made_in_.is_forked()) {
       Leave();
@@ -68,7 +91,7 @@ class WorkerHandle {
     Close();
     const LockReleased unlocked;  // The pool's threads may need the lock to end.
     worker_.reset();
-    pool_.reset();
+    way_ = {};
   }
   WorkerHandle(const WorkerHandle&) = delete;
   WorkerHandle& operator=(const WorkerHandle&) = delete;
@@ -104,6 +127,7 @@ class WorkerHandle {
     const LockReleased unlocked;
     MutexLock lock(submit_);
     worker_->Stop();
+    if (way_.device_pool != nullptr) way_.device_pool->End();
   }
 
  private:
@@ -118,14 +142,12 @@ class WorkerHandle {
 
   void Leave() {
     static_cast<void>(worker_.release());
-    static_cast<void>(copier_.release());
-    static_cast<void>(new std::shared_ptr<store::Pool>(std::move(pool_)));
+    static_cast<void>(new Way(std::move(way_)));
   }
 
   const ProcessMark made_in_;
   const MonotonicClock clock_;
-  std::shared_ptr<store::Pool> pool_;
-  std::unique_ptr<engine::Copier> copier_;
+  Way way_;
   Mutex submit_;
   std::unique_ptr<engine::StoreWorker> worker_;
 };
@@ -143,10 +165,9 @@ void Init(WorkerHandle* self, const kv::CacheConfig& config, const PoolHandle& p
   options.load_threads = load_threads;
   options.load_deadline = DurationFrom("load_deadline", load_deadline, absl::Hours(24));
   options.events = events;
-  engine::BlockMemory memory = MemoryFrom(pieces, regions, num_blocks);
-  std::unique_ptr<engine::Copier> copier =
-      device ? ValueOrThrow(engine::MakeDeviceCopier(device->first, device->second)) : engine::MakeHostCopier();
-  new (self) WorkerHandle(std::move(options), std::move(memory), pool.Open(), std::move(copier));
+  const std::vector<engine::MemoryRange> ranges = RangesFrom(regions);
+  engine::BlockMemory memory = MemoryFrom(pieces, ranges, num_blocks);
+  new (self) WorkerHandle(std::move(options), std::move(memory), WayFrom(pool, device, ranges));
 }
 
 nb::object HashOrNone(const std::optional<kv::BlockHash>& hash) {
@@ -215,9 +236,12 @@ void BindEngineWorker(nb::module_& module) {
       "load_deadline:\n"
       "seconds a request's load may take. events: report what was stored. device: (type, ordinal) of the memory; None "
       "is the\n"
-      "host's. The memory must outlive the worker's close(). ValueError names the argument, PoolUnavailable a driver "
-      "that is\n"
-      "not there.")
+      "host's. A Mooncake pool reads and writes a device's memory itself; (\"cpu\", 0) lets it do so with the host's, "
+      "for "
+      "tests.\n"
+      "The memory must outlive the worker's close(). ValueError names the argument, PoolUnavailable a driver that is "
+      "not "
+      "there.")
       .def("__init__", &Init, "config"_a, "pool"_a, "namespaces"_a, "pieces"_a, "regions"_a, "num_blocks"_a,
            nb::kw_only(), "tp_rank"_a, "stripes"_a, "retention"_a = nb::none(), "can_put"_a = true,
            "load_threads"_a = 1, "load_deadline"_a = 5.0, "events"_a = false, "device"_a = nb::none())

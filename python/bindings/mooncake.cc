@@ -4,15 +4,19 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "bindings/bind.h"
 #include "bindings/blocking_mooncake.h"
 #include "bindings/call_lane.h"
+#include "bindings/direct_mooncake.h"
 #include "bindings/errors.h"
 #include "bindings/lock_guard.h"
 #include "bindings/mooncake_client.h"
 #include "bindings/mooncake_pool.h"
 #include "bindings/pool_handle.h"
+#include "tenure/base/log.h"
+#include "tenure/base/status.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,6 +33,27 @@ class MooncakeHandle : public PoolHandle {
   BackgroundPool OpenInBackground() const override {
     Open();
     return {std::make_shared<BlockingMooncake>(pool_), absl::FromChrono(CallLane::kStopGrace)};
+  }
+
+  std::shared_ptr<DevicePool> OpenOnDevice(const std::shared_ptr<engine::Copier>& device,
+                                           const std::vector<engine::MemoryRange>& regions) const override {
+    Open();
+    std::vector<MooncakePiece> pieces;
+    uint64_t bytes = 0;
+    for (const engine::MemoryRange& region : regions) {
+      pieces.push_back({reinterpret_cast<uintptr_t>(region.base), static_cast<uint64_t>(region.size)});
+      bytes += pieces.back().size;
+    }
+    auto pool = DirectMooncake::Create(pool_, device, std::move(pieces));
+    if (pool.ok()) {
+      LogInfo("Mooncake reads and writes the engine's {} bytes of KV on the device itself", bytes);
+      return *std::move(pool);
+    }
+    LogWarning(
+        "Mooncake does not take the engine's KV on the device ({}), so its copies go through memory of the host, which "
+        "is slower; let the network's driver register the device's memory (nvidia_peermem), or use protocol tcp",
+        Message(pool.status()));
+    return nullptr;
   }
 
   void Close() {

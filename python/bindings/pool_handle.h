@@ -13,6 +13,9 @@
 
 #include "bindings/memory_registry.h"
 #include "tenure/base/mutex.h"
+#include "tenure/engine/block_memory.h"
+#include "tenure/engine/copier.h"
+#include "tenure/engine/forwarding_pool.h"
 #include "tenure/store/lease.h"
 #include "tenure/store/pool.h"
 
@@ -41,6 +44,16 @@ struct BackgroundPool {
   absl::Duration patience = absl::InfiniteDuration();  // How long the end of those threads is to be waited for.
 };
 
+// A pool whose puts and gets name a device's memory, which it reads and writes itself: nothing of that goes on when
+// they have returned.
+class DevicePool : public engine::ForwardingPool {
+ public:
+  using ForwardingPool::ForwardingPool;
+  // The memory may go once this has returned. No put or get runs by then and none comes after it. Idempotent; with or
+  // without the interpreter's lock.
+  virtual void End() = 0;
+};
+
 // What the Python classes of pools are; subclasses add how one is made.
 class PoolHandle {
  public:
@@ -54,6 +67,12 @@ class PoolHandle {
   std::shared_ptr<store::Pool> Open() const;
   // The same pool. Where its calls have no end, threads that still run after `patience` are left behind with it.
   virtual BackgroundPool OpenInBackground() const { return {Open()}; }
+  // The same pool for KV in `regions` of `device`'s memory, each of which stays mapped until End. Null where the pool
+  // cannot reach such memory: copies go through memory of the host then.
+  virtual std::shared_ptr<DevicePool> OpenOnDevice(const std::shared_ptr<engine::Copier>& /*device*/,
+                                                   const std::vector<engine::MemoryRange>& /*regions*/) const {
+    return nullptr;
+  }
 
  private:
   std::shared_ptr<PoolState> state_;

@@ -232,11 +232,12 @@ class MooncakePool(MooncakeStorePool):
     config: None reads the file of MOONCAKE_CONFIG_PATH. setup_timeout: seconds that a start waits for a master that listens, and then
     for Mooncake's setup. call_timeout (probe, lease, remove) and transfer_timeout (put, get; for each part of staging_bytes):
     seconds after which a call is a miss, whatever Mooncake does. lease_ttl: seconds, the master's default_kv_lease_ttl, which no
-    client can ask for; the one TTL of every lease here. staging_bytes: the largest object; two buffers of it are taken, through
-    which all bytes go, so that a late call never touches a caller's memory.
+    client can ask for; the one TTL of every lease here. staging_bytes: the largest object in host memory; two buffers of it are
+    taken, through which all its bytes go, so that a late call never touches a caller's memory.
 
     Declares the differences one_lease_ttl, no_pin, not_stored_answer, no_checksum and own_watermark (docs/reference/mooncake.md).
-    Error when Mooncake is missing or too old, PoolUnavailable when its setup fails or does not answer. Host memory only.
+    Error when Mooncake is missing or too old, PoolUnavailable when its setup fails or does not answer. Memory is the
+    host's; a vLLM connector's KV may also be a device's (docs/reference/mooncake.md).
     """
 
     def __init__(

@@ -38,6 +38,7 @@ class FakeStore:
         self.raising = None
         self.closed = False
         self.setup_code = 0
+        self.buffers = []  # (address, size), but for the first one: the pool's staging memory.
 
     def _enter(self, call, count):
         assert not self.closed, f"{call} after close ends the process with Mooncake 0.3.14"
@@ -54,8 +55,20 @@ class FakeStore:
         return self.setup_code
 
     def register_buffer(self, address, size):
-        self.registered = (address, size)
+        if not hasattr(self, "registered"):
+            self.registered = (address, size)
+        elif any(first == address for first, _ in self.buffers):
+            return -600
+        else:
+            self.buffers.append((address, size))
         return 0
+
+    def unregister_buffer(self, address):
+        assert not self.closed
+        known = [buffer for buffer in self.buffers if buffer[0] == address]
+        for buffer in known:
+            self.buffers.remove(buffer)
+        return 0 if known else -12
 
     def batch_probe_key(self, keys):
         return self._enter("probe", len(keys)) or [int(key in self.objects) for key in keys]
@@ -77,9 +90,12 @@ class FakeStore:
             -704 if key not in self.objects else (-600 if len(self.objects[key]) > sum(size) else len(self.objects[key]))
             for key, size in zip(keys, sizes)
         ]
-        for key, address, code in zip(keys, addresses, codes):
-            if code > 0:
-                ctypes.memmove(address[0], self.objects[key], code)
+        for key, key_addresses, key_sizes, code in zip(keys, addresses, sizes, codes):
+            at = 0
+            for address, size in zip(key_addresses, key_sizes):
+                part = self.objects[key][at : at + size] if code > 0 else b""
+                ctypes.memmove(address, part, len(part))
+                at += size
         return codes
 
     def batch_remove(self, keys, force):
