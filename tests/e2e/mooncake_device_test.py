@@ -7,6 +7,7 @@ what is stored and loaded has not gone through it. Late calls and refusals: pyth
 import itertools
 import os
 import random
+import signal
 import sys
 
 import pytest
@@ -161,3 +162,28 @@ def test_memory_can_be_registered_again_when_its_worker_has_ended(pools, engines
         assert loaded(engine, hashes, f"load {seed}") == blocks
         assert small.clear(engine.name_space) == len(BLOCKS)
         engine.restart()
+
+
+def test_copies_of_an_owner_that_stands_still_are_reported_when_they_have_ended(tmp_path):
+    """With deadlines of a second. What Mooncake still does to a block after its report would belong to other tokens."""
+    master = Master(tmp_path, client_ttl=600)
+    owner = Owner(master, 64 * MIB)
+    options = config(master, mode="standalone-store", global_segment_size=0)
+    with tenure.MooncakePool(options, transfer_timeout=1.0, lease_ttl=600.0) as pool:
+        engine, hashes = DeviceEngine(pool, device=DEVICE, piece_bytes=PIECE, load_deadline=1.0), hashes_of("a", len(BLOCKS))
+        blocks = saved(engine, hashes, 7)
+        os.kill(owner.process.pid, signal.SIGSTOP)
+        engine.load("load", hashes, [11, 12, 13, 14], wait=0)
+        job = engine.save("save", hashes_of("b", len(BLOCKS)), [21, 22, 23, 24], wait=0)
+        assert not engine.worker.drain(3.0)
+        reports = engine.worker.take_reports()
+        assert not reports["loaded"] and not reports["failed"] and not reports["saved"], "blocks are given away under Mooncake's hands"
+        os.kill(owner.process.pid, signal.SIGCONT)
+        assert engine.worker.drain(90.0)
+        reports = engine.worker.take_reports()
+        assert reports["saved"] == {job: 1} and reports["loaded"] + reports["failed"] == ["load"]
+        if reports["loaded"]:
+            assert [engine.block(block) for block in (11, 12, 13, 14)] == blocks
+        engine.close()
+    owner.stop()
+    master.stop()
