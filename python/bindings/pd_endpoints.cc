@@ -190,6 +190,7 @@ std::pair<Writes, Counts> DecodeStats(const DecodeHandle& self) {
            {"sent_pulls", stats.pulls},
            {"failed_queries", stats.failed_queries},
            {"lost_channels", stats.lost_channels},
+           {"ended_workers", stats.ended_workers},
            {"malformed_replies", stats.malformed_replies},
            {"decode_lease_mismatches", stats.lease_mismatches}}};
 }

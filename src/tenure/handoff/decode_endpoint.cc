@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tenure/base/status.h"
+#include "tenure/handoff/closed_here.h"
 #include "tenure/handoff/peer_transport.h"
 
 namespace tenure::handoff {
@@ -95,6 +96,10 @@ MonotonicTime DecodeEndpoint::OnTime(MonotonicTime now) {
 void DecodeEndpoint::CarryOut(pd::ConsumerActions actions) {
   links_->CarryOut(actions.queries, std::move(actions.sends), actions.closes);
   log_.Warn(actions.warnings);
+  for (const std::string& address : actions.looks) {
+    if (!IsClosedHere(address)) continue;
+    Handle([&](pd::Consumer& core, MonotonicTime now) { return core.OnWorkerGone(address, now); });
+  }
 }
 
 DecodeOutcomes DecodeEndpoint::TakeOutcomes() {

@@ -133,6 +133,24 @@ TEST_F(EndpointsTest, TheEndOfPFailsWhatWaitedForItLongBeforeTheDeadline) {
   EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("closed the connection"));
 }
 
+TEST_F(EndpointsTest, TheEndOfAPOfThisHostHoldsDsBlocksForALateWriteAlone) {
+  auto p = StartPrefill();
+  const auto d = StartDecode();
+  p->Announce("a");
+  d->Pull({TestDecode::Order("a", url(), {1}, absl::Hours(10))});
+  WaitForPulls(*p, 1);
+  p.reset();
+  // Its listener may close after its connections, so D looks again.
+  int64_t ended = 0;
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.Advance(absl::Seconds(1));
+    return (ended += d->endpoint().TakeStats().ended_workers) == 1;
+  }));
+  EXPECT_THAT(d->WaitForEnded(0).failed, IsEmpty());
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(d->WaitForEnded(1).failed["d-a"], HasSubstr("closed the connection"));
+}
+
 TEST_F(EndpointsTest, APThatStartsAgainIsFoundAgain) {
   auto p = StartPrefill({.incarnation = 1});
   const auto d = StartDecode();

@@ -222,6 +222,7 @@ absl::StatusOr<size_t> Consumer::SendMessage(const EngineDirectory::Engine& engi
   TENURE_ASSIGN_OR_RETURN(const std::string bytes, EncodePull(pull));
   for (const std::string& address : addresses) {
     last_channel_ = ChannelId(last_channel_.value() + 1);
+    channel.address = address;
     for (const auto& [request_id, serial] : channel.open) requests_.at(serial).open.push_back(last_channel_);
     channels_.emplace(last_channel_, channel);
     actions.sends.push_back({last_channel_, address, bytes, channel.deadline});
@@ -299,11 +300,54 @@ void Consumer::LoseChannel(ChannelId id, std::string_view why, std::optional<abs
   const Channel channel = std::move(found->second);
   channels_.erase(found);
   engines_.Evict(channel.engine_id, channel.generation);
-  const MonotonicTime safe_at = late_write_for ? channel.deadline + *late_write_for : now;
   for (const auto& [request_id, serial] : channel.open) {
-    SetError(requests_.at(serial), fmt::format("a worker of engine {} is lost: {}", channel.engine_id, why));
-    Settle(serial, id, safe_at, now, actions);
+    Request& request = requests_.at(serial);
+    SetError(request, fmt::format("a worker of engine {} is lost: {}", channel.engine_id, why));
+    if (late_write_for) Hold(request, channel, channel.deadline + *late_write_for, now, actions);
+    Settle(serial, id, MonotonicTime::Min(), now, actions);
   }
+}
+
+void Consumer::Hold(Request& request, const Channel& channel, MonotonicTime safe_at, MonotonicTime now,
+                    ConsumerActions& actions) {
+  MonotonicTime& held = request.lost.try_emplace(channel.address, MonotonicTime::Min()).first->second;
+  held = std::max(held, safe_at);
+  // What a stock P's end says of its writes is not known.
+  if (channel.hold_after_error > absl::ZeroDuration() || !watched_.insert(channel.address).second) return;
+  if (watched_.size() == 1) next_look_ = now + options_.look_interval;
+  actions.looks.push_back(channel.address);
+}
+
+MonotonicTime Consumer::SafeAt(const Request& request) {
+  MonotonicTime safe_at = request.safe_at;
+  for (const auto& [address, until] : request.lost) safe_at = std::max(safe_at, until);
+  return safe_at;
+}
+
+ConsumerActions Consumer::OnWorkerGone(std::string_view address, MonotonicTime now) {
+  const auto watched = watched_.find(address);
+  if (watched == watched_.end()) return {};
+  ++stats_.ended_workers;
+  for (auto& [serial, request] : requests_) {
+    const auto lost = request.lost.find(*watched);
+    if (lost == request.lost.end()) continue;
+    lost->second = std::min(lost->second, now + options_.late_write_max);
+    if (request.open.empty()) SetTimer(serial, SafeAt(request));
+  }
+  watched_.erase(watched);
+  return {};
+}
+
+void Consumer::LookAgain(MonotonicTime now, ConsumerActions& actions) {
+  std::set<std::string, std::less<>> hold;
+  for (const auto& [serial, request] : requests_) {
+    for (const auto& [address, until] : request.lost) {
+      if (until > now + options_.late_write_max && watched_.contains(address)) hold.insert(address);
+    }
+  }
+  watched_ = std::move(hold);
+  next_look_ = now + options_.look_interval;
+  actions.looks.insert(actions.looks.end(), watched_.begin(), watched_.end());
 }
 
 void Consumer::LoseOldChannels(const std::string& engine_id, MonotonicTime now, ConsumerActions& actions) {
@@ -356,7 +400,7 @@ void Consumer::GiveUp(Serial serial, MonotonicTime now, ConsumerActions& actions
   for (const ChannelId id : std::exchange(request.open, {})) {
     const auto found = channels_.find(id);
     Channel& channel = found->second;
-    request.safe_at = std::max(request.safe_at, channel.deadline + options_.late_write_max);
+    Hold(request, channel, channel.deadline + options_.late_write_max, now, actions);
     engines_.Evict(channel.engine_id, channel.generation);
     channel.open.erase(request.order.request_id);
     if (!channel.open.empty()) continue;
@@ -371,9 +415,9 @@ void Consumer::Conclude(Serial serial, MonotonicTime now, ConsumerActions& actio
   const auto found = requests_.find(serial);
   Request& request = found->second;
   const bool release_only = IsReleaseOnly(request.order);
-  if (request.error && request.safe_at > now && !release_only) {
+  if (const MonotonicTime safe_at = SafeAt(request); request.error && safe_at > now && !release_only) {
     TellFailing(request, actions);
-    return SetTimer(serial, request.safe_at);
+    return SetTimer(serial, safe_at);
   }
   if (!release_only) {
     by_id_.erase(request.order.request_id);
@@ -412,6 +456,7 @@ ConsumerActions Consumer::Tick(MonotonicTime now) {
       GiveUp(serial, now, actions);
     }
   }
+  if (!watched_.empty() && next_look_ <= now) LookAgain(now, actions);
   for (auto& [address, asking] : asking_) {
     if (asking.in_flight || asking.retry_at > now) continue;
     asking.in_flight = true;
@@ -422,6 +467,7 @@ ConsumerActions Consumer::Tick(MonotonicTime now) {
 
 MonotonicTime Consumer::NextTick() const {
   MonotonicTime next = timers_.empty() ? MonotonicTime::Max() : timers_.begin()->first;
+  if (!watched_.empty() && !requests_.empty()) next = std::min(next, next_look_);
   for (const auto& [address, asking] : asking_) {
     if (!asking.in_flight) next = std::min(next, asking.retry_at);
   }

@@ -4,9 +4,10 @@
 // an engine in a step. A request has ended when all of them have settled it: its KV is then here (`received`) or it has
 // failed (`failed`), and in both cases nothing writes into its blocks any more. Before a failure that waits for that,
 // `failing` tells that it will come. A worker without an answer by the request's deadline may still write: the blocks
-// are held until the message's own deadline and `late_write_max` have passed. Where the workers listen is asked of the
-// bootstrap server once an engine, and again after a worker did not answer. Pulls from an engine with another lease
-// fail at once, and go out as releases: P hears of it by D's lease in them, and holds nothing for D.
+// are held until the message's own deadline and `late_write_max` have passed; or `late_write_max` from when the owner
+// has seen that the worker's process has ended. Where the workers listen is asked of the bootstrap server once an
+// engine, and again after a worker did not answer. Pulls from an engine with another lease fail at once, and go out as
+// releases: P hears of it by D's lease in them, and holds nothing for D.
 //
 // A state machine: events in, actions out; the owner passes `now`, which never runs back, carries out the actions, and
 // calls Tick by NextTick. One thread at a time.
@@ -45,6 +46,7 @@ struct ConsumerOptions {
   // stand still between its look at the clock and its write, and that write.
   absl::Duration late_write_max = absl::Seconds(60);
   absl::Duration partial_retry = absl::Seconds(1);  // An engine whose workers are not all registered is asked for.
+  absl::Duration look_interval = absl::Seconds(1);  // Between two looks whether a lost worker's process has ended.
   absl::Duration release_timeout_min = absl::Seconds(30);  // A release-only pull is tried this long at least.
   size_t requests_max = 100'000;                           // Not ended.
   size_t engines_max = 4096;                               // Whose workers are remembered.
@@ -68,6 +70,7 @@ struct ConsumerActions {
   std::vector<std::string> received;
   std::vector<FailedPull> failed;
   std::vector<FailingPull> failing;  // Will be in `failed` later; at most once each.
+  std::vector<std::string> looks;    // Addresses of lost workers: OnWorkerGone for those that have ended.
   std::vector<LeaseMismatch> mismatches;
   std::vector<std::string> warnings;  // For a log, paced by the owner.
 };
@@ -79,6 +82,7 @@ struct ConsumerStats {
   int64_t pulls = 0;  // Messages.
   int64_t failed_queries = 0;
   int64_t lost_channels = 0;  // No answer in time, or the connection broke.
+  int64_t ended_workers = 0;  // Lost ones whose process has been seen to have ended.
   int64_t malformed_replies = 0;
   int64_t lease_mismatches = 0;
 };
@@ -101,6 +105,9 @@ class Consumer {
   // The connection broke after it had left. Counts as no answer, and needs no close.
   ConsumerActions OnChannelFailed(ChannelId channel, std::string_view why, MonotonicTime now);
 
+  // Of a lost worker: nobody listens at its address any more, so its process begins no write. Others are ignored.
+  ConsumerActions OnWorkerGone(std::string_view address, MonotonicTime now);
+
   ConsumerActions Tick(MonotonicTime now);
   // Max: nothing to do.
   MonotonicTime NextTick() const;
@@ -118,11 +125,13 @@ class Consumer {
     std::vector<ChannelId> open;                   // That have not settled it.
     std::optional<std::string> error;              // The first.
     bool told = false;                             // In `failing`.
-    MonotonicTime safe_at = MonotonicTime::Min();  // A write may land until then.
-    MonotonicTime timer;                           // Its deadline; `safe_at` once all have settled it.
+    MonotonicTime safe_at = MonotonicTime::Min();  // A write may land until then;
+    std::map<std::string, MonotonicTime> lost;     // or until then, of a lost worker by its address.
+    MonotonicTime timer;                           // Its deadline; SafeAt once all have settled it.
   };
   struct Channel {
     std::string engine_id;
+    std::string address;
     uint64_t generation;  // Of the engine's entry in the directory.
     MonotonicTime deadline;
     absl::Duration hold_after_error;  // A stock P reports a failed write that may still land.
@@ -153,6 +162,11 @@ class Consumer {
   // What was asked over it may be written for `late_write_for` after its deadline; none: not at all.
   void LoseChannel(ChannelId id, std::string_view why, std::optional<absl::Duration> late_write_for, MonotonicTime now,
                    ConsumerActions& actions);
+  // A write of the channel's worker may land in the request's blocks until `safe_at`.
+  void Hold(Request& request, const Channel& channel, MonotonicTime safe_at, MonotonicTime now,
+            ConsumerActions& actions);
+  static MonotonicTime SafeAt(const Request& request);
+  void LookAgain(MonotonicTime now, ConsumerActions& actions);
   void LoseOldChannels(const std::string& engine_id, MonotonicTime now, ConsumerActions& actions);
 
   void Settle(Serial serial, ChannelId channel, MonotonicTime safe_at, MonotonicTime now, ConsumerActions& actions);
@@ -174,6 +188,8 @@ class Consumer {
   std::map<Serial, Request> requests_;
   std::unordered_map<std::string, Serial> by_id_;      // Without release-only pulls.
   std::set<std::pair<MonotonicTime, Serial>> timers_;  // One a request.
+  std::set<std::string, std::less<>> watched_;         // Addresses of lost workers that hold requests.
+  MonotonicTime next_look_ = MonotonicTime::Max();
   ChannelId last_channel_;
   std::map<ChannelId, Channel> channels_;
   ConsumerStats stats_;

@@ -44,6 +44,7 @@ class ConsumerTest : public ::testing::Test {
   static ConsumerOptions Options(WorkerRank rank = {}) {
     ConsumerOptions options;
     options.worker = TinyPull(TinyLayout(rank, 1 << 20, 16), "d", kLease);
+    options.look_interval = absl::Hours(1);  // Past all deadlines.
     return options;
   }
   static Consumer Make(const ConsumerOptions& options) {
@@ -312,6 +313,55 @@ TEST_F(ConsumerTest, WorkerThatIsLostOrLateIsAskedForAgainEdge24) {
   EXPECT_THAT(IdsOf(consumer_.Tick(now()).failing), ElementsAre("b"));
   EXPECT_THAT(Start({Order("c")}).queries, ElementsAre("http://b"));
   EXPECT_EQ(consumer_.TakeStats().lost_channels, 2);
+}
+
+TEST_F(ConsumerTest, WorkerWhoseProcessHasEndedHoldsTheBlocksForALateWriteAloneEdge24) {
+  ConsumerOptions options = Options();
+  options.look_interval = absl::Seconds(1);
+  consumer_ = Make(options);
+  const auto sends = StartKnown({Order("a"), Order("b")}, EngineOf("e", 2));
+  EXPECT_THAT(consumer_.OnChannelFailed(sends[0].channel, "closed", now()).looks, ElementsAre("tcp://e:00"));
+  EXPECT_EQ(consumer_.NextTick(), now() + absl::Seconds(1));
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(consumer_.Tick(now()).looks, ElementsAre("tcp://e:00"));  // It was still there.
+  EXPECT_THAT(consumer_.OnChannelFailed(sends[1].channel, "closed", now()).looks, ElementsAre("tcp://e:10"));
+  consumer_.OnWorkerGone("tcp://e:00", now());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(consumer_.Tick(now()).looks, ElementsAre("tcp://e:10"));  // Which may still write.
+  consumer_.OnWorkerGone("tcp://e:10", now());
+  EXPECT_EQ(consumer_.NextTick(), now() + kLateWrite);
+  clock_.AdvanceTo(consumer_.NextTick());
+  EXPECT_THAT(IdsOf(consumer_.Tick(now()).failed), ElementsAre("a", "b"));
+  EXPECT_EQ(consumer_.TakeStats().ended_workers, 2);
+  ExpectIdle();
+}
+
+TEST_F(ConsumerTest, LateEndOfAProcessHoldsNothingLongerEdge24) {
+  const auto sends = StartKnown({Order("a")});
+  clock_.Advance(kRemaining - absl::Seconds(1));
+  consumer_.OnChannelFailed(sends[0].channel, "closed", now());
+  clock_.Advance(absl::Seconds(2));
+  consumer_.OnWorkerGone(sends[0].address, now());
+  EXPECT_EQ(consumer_.NextTick(), sends[0].deadline + kLateWrite);
+}
+
+TEST_F(ConsumerTest, EndOfAWorkerThatWasNotLostChangesNothing) {
+  const auto sends = StartKnown({Order("a")});
+  for (const std::string& address : {sends[0].address, std::string("tcp://nobody:1")}) {
+    EXPECT_THAT(consumer_.OnWorkerGone(address, now()).failing, IsEmpty());
+  }
+  EXPECT_THAT(Replied(sends[0], Finish({"a"})).received, ElementsAre("a"));
+  EXPECT_EQ(consumer_.TakeStats().ended_workers, 0);
+  ExpectIdle();
+}
+
+TEST_F(ConsumerTest, StockWorkerIsNotLookedForAndHoldsTheBlocksUntilTheDeadlineEdge24) {
+  RegisteredEngine stock = EngineOf("e");
+  stock.incarnation = stock.tp_size = stock.pp_size = std::nullopt;
+  const auto sends = StartKnown({Order("a")}, stock);
+  EXPECT_THAT(consumer_.OnChannelFailed(sends[0].channel, "closed", now()).looks, IsEmpty());
+  consumer_.OnWorkerGone(sends[0].address, now());
+  EXPECT_EQ(consumer_.NextTick(), sends[0].deadline + kLateWrite);
 }
 
 TEST_F(ConsumerTest, PullThatNeverLeftHoldsNothingAndTheNextOneAsksAgainEdge24) {

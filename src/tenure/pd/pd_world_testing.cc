@@ -23,9 +23,12 @@ class PairRun {
         prefill_(
             world_, [this](const std::string& peer, const std::string& bytes) { decode_.Receive(peer, bytes); },
             [this](const Pull& pull) { return decode_.EndOf(pull); }),
-        decode_(world_, [this](const std::string& address, const std::string& peer, const std::string& bytes) {
-          return prefill_.Receive(address, peer, bytes);
-        }) {}
+        decode_(
+            world_,
+            [this](const std::string& address, const std::string& peer, const std::string& bytes) {
+              return prefill_.Receive(address, peer, bytes);
+            },
+            [this](const std::string& address) { return prefill_.Listens(address); }) {}
 
   WorldReport Run() {
     const auto holds = [this] { return world_.report.violation.empty(); };

@@ -23,7 +23,8 @@ uint64_t NumberOf(const std::string& request_id) { return std::strtoull(request_
 
 }  // namespace
 
-WorldDecode::WorldDecode(World& world, Send send) : world_(world), send_(std::move(send)) {
+WorldDecode::WorldDecode(World& world, Send send, Listens listens)
+    : world_(world), send_(std::move(send)), listens_(std::move(listens)) {
   for (int64_t rank = 0; rank < world.options.decode_tp; ++rank) workers_.push_back(std::make_unique<Worker>());
   StartWorkers();
 }
@@ -138,6 +139,10 @@ void WorldDecode::CarryOut(int64_t rank, const ConsumerActions& actions) {
   }
   for (const FailedPull& failed : actions.failed) {
     tell(failed.request_id, [this, rank, error = failed.error](Running& running) { Settled(rank, running, error); });
+  }
+  for (const std::string& address : actions.looks) {
+    if (listens_(address)) continue;
+    CarryOut(rank, workers_[static_cast<size_t>(rank)]->consumer->OnWorkerGone(address, world_.loop.now()));
   }
 }
 

@@ -25,7 +25,10 @@ class WorldDecode {
   // (address, peer, bytes): to a prefill worker; false when nobody listens there.
   using Send = std::function<bool(const std::string&, const std::string&, const std::string&)>;
 
-  WorldDecode(World& world, Send send);
+  // Whether a prefill worker of this life listens at an address.
+  using Listens = std::function<bool(const std::string&)>;
+
+  WorldDecode(World& world, Send send, Listens listens);
 
   void Arrive(const WorldRequest& request);
   void Receive(const std::string& peer, const std::string& bytes);
@@ -70,6 +73,7 @@ class WorldDecode {
 
   World& world_;
   Send send_;
+  Listens listens_;
   WorldProcess scheduler_;
   std::vector<std::shared_ptr<WorldMemory>> memories_;  // By life; writes to the earlier ones may run.
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -139,6 +139,14 @@ bool WorldPrefill::Receive(const std::string& address, const std::string& peer, 
   return false;
 }
 
+bool WorldPrefill::Listens(const std::string& address) const {
+  for (int64_t rank = 0; rank < world_.options.prefill_tp; ++rank) {
+    const Worker& worker = *workers_[static_cast<size_t>(rank)];
+    if (address == AddressOf(rank, worker.process.life) && worker.producer != nullptr) return true;
+  }
+  return false;
+}
+
 void WorldPrefill::NotePromises(Worker& worker, const std::string& bytes, const ProducerActions& actions) {
   const Reply reply = *DecodeReply(actions.replies.at(0).bytes);
   if (reply.status != ReplyStatus::kFinish) return world_.Violated("a renewal is refused: " + *reply.err_message);

@@ -30,6 +30,7 @@ class WorldPrefill {
   void Arrive(const WorldRequest& request);
   // Lost when no worker of this life listens there; then false.
   bool Receive(const std::string& address, const std::string& peer, const std::string& bytes);
+  bool Listens(const std::string& address) const;
   void Stall(int64_t rank, absl::Duration time);
   void StartAgain();
   void ExpectIdle();

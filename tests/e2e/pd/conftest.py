@@ -21,7 +21,6 @@ def pytest_addoption(parser):
     parser.addoption("--pp", default="1:1", help="pipeline parallel sizes of P and D")
     parser.addoption("--transport", default="auto", help="transport of the connector")
     parser.addoption("--blocks", type=int, default=0, help="blocks of each engine; 0: what its memory holds")
-    parser.addoption("--request-timeout", type=float, default=540, help="request_timeout of D")
     parser.addoption("--bootstrap", default="own", choices=("own", "external"), help="whether P runs its bootstrap server itself")
     parser.addoption("--keys", action="store_true", help="CURVE keys on both sides")
 
@@ -60,7 +59,6 @@ def pair(request, model, bootstrap, tmp_path_factory):
         "transport": request.config.getoption("--transport"),
         "kv_lease_duration": LEASE,
         "renew_without_step": RENEW_WITHOUT_STEP,
-        "request_timeout": request.config.getoption("--request-timeout"),
     }
     external = {} if bootstrap is None else {"bootstrap_server_address": bootstrap.address}
     sides = [external, {}]

@@ -15,7 +15,7 @@ from run import main  # noqa: E402
 
 SESSIONS = {
     "connector": ["test_connector.py", "test_memory.py"],
-    "llama-requests-ends": ["test_requests.py", "test_ends.py", "--bootstrap", "external", "--keys", "--request-timeout", "30"],
+    "llama-requests-ends": ["test_requests.py", "test_ends.py", "--bootstrap", "external", "--keys"],
     "tokens-llama-ucx": ["test_tokens.py", "test_preemption.py", "--model", "llama", "--transport", "ucx", "--blocks", "69"],
     "tokens-llama-tcp": ["test_tokens.py", "--model", "llama", "--transport", "tcp"],
     "tokens-gemma3": ["test_tokens.py", "--model", "gemma3", "--transport", "local"],

@@ -89,7 +89,7 @@ def test_a_killed_p_is_computed_at_d_and_found_again_under_its_old_name(pair):
     pair.prefill = pair.prefill.started_again()
     others = prompt(300, seed=69)
     assert pair.ask(others)[1]["cached"] == len(others)
-    # Its blocks are D's again when no write of the old P can land: request_timeout and a minute after it came.
+    # Its blocks are D's again when no write of the old P can land: a minute after its process has ended.
     assert pair.decode.finish(request)["tokens"] == expected and pair.decode.wrote("is lost")
     pair.wait_idle()
 
