@@ -27,6 +27,7 @@ SESSIONS = {
     "failures": ["test_failures.py"],
     "both": ["test_both.py"],
     "proxy": ["test_proxy.py"],
+    "data-parallel": ["test_data_parallel.py"],
     "stock": ["test_stock.py"],
     "multi-connector": ["test_multi_connector.py"],
 }

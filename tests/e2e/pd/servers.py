@@ -47,9 +47,9 @@ class Server:
         except OSError:
             return False
 
-    def post(self, path, body, timeout=120):
+    def post(self, path, body, timeout=120, headers=None):
         """(status, JSON) of a request."""
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json", **(headers or {})})
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
@@ -57,10 +57,10 @@ class Server:
             with error:
                 return error.code, json.loads(error.read() or b"null")
 
-    def try_post(self, path, body):
+    def try_post(self, path, body, **arguments):
         """A request whose answer does not matter, nor whether there is one."""
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            self.post(path, body)
+            self.post(path, body, **arguments)
 
     def started_again(self):
         """Another one of the same command, healthy, after this one has ended."""
@@ -93,9 +93,14 @@ class Server:
         end(self.process, number)
 
 
-def engine_server(model, role, options, port, core, environment, *, policy="recompute", arguments=()):
-    """vLLM's server over a tiny model, listening on loopback. `arguments`: more of its command line, where the last of two counts."""
+def engine_server(model, role, options, port, core, environment, *, policy="recompute", store=None, arguments=()):
+    """vLLM's server over a tiny model, listening on loopback. `store`: options of a store connector beside. `arguments`: more of its command
+    line, where the last of two counts."""
     transfer = {"kv_connector": "TenurePDConnector", "kv_role": role, "kv_load_failure_policy": policy, "kv_connector_extra_config": options}
+    if store is not None:
+        beside = {"kv_connector": "TenureStoreConnector", "kv_role": "kv_both", "kv_connector_extra_config": store}
+        both = {"connectors": [{name: value for name, value in transfer.items() if name != "kv_load_failure_policy"}, beside]}
+        transfer = {**transfer, "kv_connector": "MultiConnector", "kv_connector_extra_config": both}
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", os.path.join(MODELS, model), "--served-model-name", model,
         "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-model-len", "8192",
