@@ -98,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tenure::transfer::ReadFrame(bytes);
   tenure::transfer::ReadAddress("TTCP1", bytes, &tenure::transfer::DecodeTcpAddress,
                                 &tenure::transfer::EncodeTcpAddress);
-  tenure::transfer::ReadAddress("TUCX1", bytes, &tenure::transfer::DecodeUcxAddress,
+  tenure::transfer::ReadAddress("TUCX2", bytes, &tenure::transfer::DecodeUcxAddress,
                                 &tenure::transfer::EncodeUcxAddress);
   tenure::transfer::ReadMemory(bytes);
   return 0;

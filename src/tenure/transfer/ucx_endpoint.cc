@@ -18,9 +18,6 @@ constexpr size_t kParsePadding = 256;
 // Writes and parts given to UCX at once, before other posts, answers and deadlines have their turn.
 constexpr size_t kGivenPerTurn = 64;
 
-// Bytes of a message: as much as TCP takes at once without another copy.
-constexpr uint64_t kPartBytes = 64 << 10;
-
 }  // namespace
 
 // An active message on its way; UCX reads its head until it has gone.
@@ -162,7 +159,7 @@ void UcxPost::Put(const PlacedWrite& write) {
 
 bool UcxPost::SendPart(const PlacedWrite& write) {
   const UcxLibrary& ucx = endpoint_.worker().ucx();
-  const uint64_t size = std::min(kPartBytes, write.size - offset_);
+  const uint64_t size = std::min(kUcxPartBytes, write.size - offset_);
   auto part = std::make_unique<Part>(Part{*this, {endpoint_.receiver(), id_, write.to + offset_, total_}});
   ucp_request_param_t params = {};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |

@@ -5,7 +5,7 @@
 namespace tenure::transfer {
 namespace {
 
-constexpr std::string_view kMagic = "TUCX1";
+constexpr std::string_view kMagic = "TUCX2";
 
 }  // namespace
 

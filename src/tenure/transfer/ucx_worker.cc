@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -34,10 +35,27 @@ void UcxWorker::ReleaseMemory() {
   map_ = MemoryMap();
 }
 
+namespace {
+
+// Which connections UCX may use, and TCP's segments, which both sides have alike (ucx_message.h): a message that is
+// larger than the receiver's would be written beyond its end. UCX 1.13 takes the names of a transport's options without
+// the transport's; a UCX that knows them by other names says so in the log and sends in fragments.
+ucs_status_t Configure(const UcxLibrary& ucx, ucp_config_t* config, const std::string& transports) {
+  const std::array<std::pair<const char*, std::string>, 3> options = {
+      {{"TLS", transports}, {"RX_SEG_SIZE", fmt::format("{}", kUcxSegmentBytes)}, {"TX_SEG_SIZE", "8k"}}};
+  for (const auto& [name, value] : options) {
+    const ucs_status_t status = ucx.config_modify(config, name, value.c_str());
+    if (status != UCS_OK) return status;
+  }
+  return UCS_OK;
+}
+
+}  // namespace
+
 absl::Status UcxWorker::Start(const std::string& transports) {
   ucp_config_t* config = nullptr;
   TENURE_RETURN_IF_ERROR(UcxStatus(ucx_, ucx_.config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
-  ucs_status_t status = ucx_.config_modify(config, "TLS", transports.c_str());
+  ucs_status_t status = Configure(ucx_, config, transports);
   if (status == UCS_OK) {
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
