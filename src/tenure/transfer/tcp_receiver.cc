@@ -106,14 +106,15 @@ class TcpReceiver::Connection final : public TcpHandler {
 };
 
 absl::StatusOr<std::unique_ptr<TcpReceiver>> TcpReceiver::Create(const TcpPoller& poller, const RangeRegistry& ranges,
-                                                                 const std::string& host, const Clock& clock) {
-  std::unique_ptr<TcpReceiver> receiver(new TcpReceiver(poller, ranges, clock));
-  TENURE_RETURN_IF_ERROR(receiver->Listen(host));
+                                                                 const TcpTransportOptions& options,
+                                                                 const Clock& clock) {
+  std::unique_ptr<TcpReceiver> receiver(new TcpReceiver(poller, ranges, options.writers_max, clock));
+  TENURE_RETURN_IF_ERROR(receiver->Listen(options.host));
   return receiver;
 }
 
-TcpReceiver::TcpReceiver(const TcpPoller& poller, const RangeRegistry& ranges, const Clock& clock)
-    : poller_(poller), ranges_(ranges), clock_(clock), buffer_(kBufferBytes) {}
+TcpReceiver::TcpReceiver(const TcpPoller& poller, const RangeRegistry& ranges, size_t writers_max, const Clock& clock)
+    : poller_(poller), ranges_(ranges), writers_max_(writers_max), clock_(clock), buffer_(kBufferBytes) {}
 
 TcpReceiver::~TcpReceiver() {
   if (listener_.valid()) poller_.Remove(listener_.fd());
@@ -149,8 +150,8 @@ void TcpReceiver::OnEvents(uint32_t /*events*/) {
 }
 
 void TcpReceiver::Take(TcpSocket socket) {
-  if (connections_.size() - strangers_.size() >= kConnectionsMax) {
-    LogWarning("tcp: a connection is refused, since {} are open", kConnectionsMax);
+  if (connections_.size() - strangers_.size() >= writers_max_) {
+    LogWarning("tcp: a connection is refused, since {} writers have one", writers_max_);
     return;
   }
   while (strangers_.size() >= kStrangersMax) Close(*connections_.at(strangers_.begin()->second));

@@ -20,15 +20,16 @@
 #include "tenure/transfer/tcp_address.h"
 #include "tenure/transfer/tcp_inbound.h"
 #include "tenure/transfer/tcp_socket.h"
+#include "tenure/transfer/tcp_transport.h"
 
 namespace tenure::transfer {
 
 class TcpReceiver final : private TcpHandler {
  public:
-  // Listens at any free port of `host`. The others outlive it. InvalidArgument for a host that is none of this machine,
-  // Unavailable when the system refuses.
+  // Listens at any free port of the host. The others outlive it. InvalidArgument for a host that is none of this
+  // machine, Unavailable when the system refuses.
   static absl::StatusOr<std::unique_ptr<TcpReceiver>> Create(const TcpPoller& poller, const RangeRegistry& ranges,
-                                                             const std::string& host, const Clock& clock);
+                                                             const TcpTransportOptions& options, const Clock& clock);
   ~TcpReceiver() override;
   TcpReceiver(const TcpReceiver&) = delete;
   TcpReceiver& operator=(const TcpReceiver&) = delete;
@@ -39,8 +40,6 @@ class TcpReceiver final : private TcpHandler {
   // When the next Sweep is due without an event; Max for never.
   MonotonicTime next_sweep() const;
 
-  // Connections of writers; beyond them, new ones are refused.
-  static constexpr size_t kConnectionsMax = 4096;
   // Connections that have not greeted or were refused; beyond them the oldest is closed. And how long one may be that.
   static constexpr size_t kStrangersMax = 256;
   static constexpr absl::Duration kStrangerTime = absl::Seconds(10);
@@ -52,7 +51,7 @@ class TcpReceiver final : private TcpHandler {
  private:
   class Connection;
 
-  TcpReceiver(const TcpPoller& poller, const RangeRegistry& ranges, const Clock& clock);
+  TcpReceiver(const TcpPoller& poller, const RangeRegistry& ranges, size_t writers_max, const Clock& clock);
   absl::Status Listen(const std::string& host);
   void OnEvents(uint32_t events) override;
   void Take(TcpSocket socket);
@@ -62,6 +61,7 @@ class TcpReceiver final : private TcpHandler {
 
   const TcpPoller& poller_;
   const RangeRegistry& ranges_;
+  const size_t writers_max_;
   const Clock& clock_;
   TcpAddress address_;
   TcpSocket listener_;

@@ -34,7 +34,7 @@ class TcpThread final : public TcpTransport, private TcpHandler {
     if (!commands_.valid() || !poller_.valid() || !poller_.Add(commands_.fd(), EPOLLIN, *this)) {
       return Unavailable("this process has no file descriptor left for the tcp transport");
     }
-    TENURE_ASSIGN_OR_RETURN(receiver_, TcpReceiver::Create(poller_, ranges_, options.host, clock_));
+    TENURE_ASSIGN_OR_RETURN(receiver_, TcpReceiver::Create(poller_, ranges_, options, clock_));
     address_ = EncodeTcpAddress(receiver_->address());
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();

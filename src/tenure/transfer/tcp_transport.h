@@ -21,6 +21,8 @@ namespace tenure::transfer {
 struct TcpTransportOptions {
   // Of this machine: peers connect to this address, at a port that the system chooses. A name is looked up once.
   std::string host = "127.0.0.1";
+  // Connections of peers that write to this process; beyond them, new ones are refused with a line in the log.
+  size_t writers_max = 4096;
 };
 
 class TcpTransport : public Transport {

@@ -102,6 +102,31 @@ TEST_F(TcpTransportTest, SilentStrangersMakeRoomForWriters) {
   EXPECT_TRUE(silent.front().Ended());
 }
 
+TEST_F(TcpTransportTest, WritersBeyondTheMaximumAreRefusedUntilOneGoes) {
+  const auto decode = TcpTransport::Create({.writers_max = 2}, clock_).value();
+  ASSERT_TRUE(decode->Register(target_.range()).ok());
+  const TcpAddress address = DecodeTcpAddress(decode->Address().address).value();
+  const auto greeted = [&] {
+    RawSocket raw(address.host, address.port);
+    EXPECT_EQ(raw.Send(Bytes(TcpGreeting{.receiver = address.receiver})), sizeof(TcpGreeting));
+    EXPECT_EQ(raw.Receive(sizeof(TcpAnswer)), Bytes(TcpAnswer{kTcpGreeting, Verdict::kWritten}));
+    return raw;
+  };
+  const auto write = [&] {
+    const std::vector<pd::WritePiece> piece = {{source_.address(), target_.address(), kBytes}};
+    return WriteAndWait(*prefill_, decode->Address(), piece, Soon());
+  };
+  const RawSocket first = greeted();
+  const RawSocket second = greeted();
+  EXPECT_TRUE(RawSocket(address.host, address.port).Ended());
+  EXPECT_TRUE(absl::IsUnavailable(write().status));
+  first.HalfClose();
+  EXPECT_TRUE(first.Ended());
+  const WriteResult result = write();
+  EXPECT_TRUE(result.status.ok()) << result.status;
+  EXPECT_TRUE(LowerHalfArrived());
+}
+
 TEST_F(TcpTransportTest, SilentStrangerIsClosedInTime) {
   ManualClock clock;
   const auto decode = TcpTransport::Create({}, clock).value();
