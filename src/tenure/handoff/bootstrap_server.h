@@ -25,8 +25,8 @@ struct BootstrapServerOptions {
   http::HttpAddress address = {.host = "127.0.0.1", .port = 8998};  // Port 0: any free one.
   // Who registers must say "Authorization: Bearer TOKEN". Queries need none: stock decoders and proxies send none.
   std::optional<std::string> token = std::nullopt;
-  size_t threads = 4;
-  absl::Duration timeout = absl::Seconds(5);      // For a peer to send or take its next bytes.
+  size_t threads = 16;                            // As many clients that send nothing hold others up, for `timeout`.
+  absl::Duration timeout = absl::Seconds(5);      // For a peer to send its whole request, and again to take the answer.
   std::function<std::string()> status = nullptr;  // JSON for GET /status; any thread.
 };
 

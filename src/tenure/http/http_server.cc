@@ -1,11 +1,17 @@
 #include "tenure/http/http_server.h"
 
 #include <httplib.h>
+#include <poll.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <deque>
 #include <thread>
 #include <utility>
 
+#include "tenure/base/clock.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
 
@@ -61,6 +67,100 @@ class BoundedThreads final : public httplib::TaskQueue {
   std::vector<std::thread> threads_;
 };
 
+// A connection that has a time and a size for all that its peer sends, and the same time again for all that it takes.
+// The library's own has a time for each read only, in which a peer that sends a byte now and then keeps a thread for
+// ever, and reads header lines without end.
+class BoundedStream final : public httplib::Stream {
+ public:
+  BoundedStream(socket_t socket, absl::Duration timeout, size_t bytes_max)
+      : socket_(socket), timeout_(timeout), bytes_left_(bytes_max), read_until_(clock_.Now() + timeout) {}
+
+  bool is_readable() const override { return at_ < size_ || Wait(POLLIN, clock_.Now()); }
+  bool is_writable() const override { return Wait(POLLOUT, clock_.Now()); }
+
+  ssize_t read(char* bytes, size_t size) override {
+    if (at_ == size_) {
+      const ssize_t filled = Fill();
+      if (filled <= 0) return filled;
+    }
+    const size_t taken = std::min(size, size_ - at_);
+    std::memcpy(bytes, buffer_.data() + at_, taken);
+    at_ += taken;
+    return static_cast<ssize_t>(taken);
+  }
+
+  ssize_t write(const char* bytes, size_t size) override {
+    if (write_until_ == MonotonicTime::Max()) write_until_ = clock_.Now() + timeout_;
+    while (Wait(POLLOUT, write_until_)) {
+      const ssize_t sent = send(socket_, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent >= 0 || !ForNow(errno)) return sent;
+    }
+    return -1;
+  }
+
+  // Of no use here.
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  static bool ForNow(int error) { return error == EINTR || error == EAGAIN; }
+
+  ssize_t Fill() {
+    while (bytes_left_ > 0 && Wait(POLLIN, read_until_)) {
+      const ssize_t read = recv(socket_, buffer_.data(), std::min(buffer_.size(), bytes_left_), MSG_DONTWAIT);
+      if (read < 0 && ForNow(errno)) continue;
+      at_ = 0;
+      size_ = read > 0 ? static_cast<size_t>(read) : 0;
+      bytes_left_ -= size_;
+      return read;
+    }
+    return -1;
+  }
+
+  // Whether the socket is ready, by `until` at the latest.
+  bool Wait(short events, MonotonicTime until) const {
+    while (true) {
+      const absl::Duration left = std::max(until - clock_.Now(), absl::ZeroDuration());
+      pollfd watched = {.fd = socket_, .events = events, .revents = 0};
+      const int ready =
+          poll(&watched, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+      if (ready > 0) return true;
+      if (left == absl::ZeroDuration() || (ready < 0 && errno != EINTR)) return false;
+    }
+  }
+
+  const MonotonicClock clock_;
+  const socket_t socket_;
+  const absl::Duration timeout_;
+  size_t bytes_left_;
+  const MonotonicTime read_until_;
+  MonotonicTime write_until_ = MonotonicTime::Max();  // Max: nothing is written yet.
+  std::array<char, 4096> buffer_;                     // What is read from at_ to size_.
+  size_t at_ = 0;
+  size_t size_ = 0;
+};
+
+// One request a connection: a reader that stays must not hold one of few threads.
+class BoundedServer final : public httplib::Server {
+ public:
+  explicit BoundedServer(const HttpServerOptions& options)
+      : timeout_(options.timeout), bytes_max_(HttpServer::kHeadBytesMax + 2 * options.body_bytes_max) {}
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    BoundedStream stream(socket, timeout_, bytes_max_);
+    bool closed = false;
+    const bool answered = process_request(stream, /*close_connection=*/true, closed, nullptr);
+    shutdown(socket, SHUT_RDWR);
+    close(socket);
+    return answered;
+  }
+
+  const absl::Duration timeout_;
+  const size_t bytes_max_;
+};
+
 httplib::Server::Handler Adapt(const std::function<HttpResponse(const HttpRequest&)>& handler) {
   return [handler](const httplib::Request& request, httplib::Response& response) {
     HttpResponse answer = handler({.authorization = request.get_header_value("Authorization"), .body = request.body});
@@ -72,22 +172,21 @@ httplib::Server::Handler Adapt(const std::function<HttpResponse(const HttpReques
 }  // namespace
 
 struct HttpServer::Impl {
-  httplib::Server http;
+  explicit Impl(const HttpServerOptions& options) : http(options) {}
+
+  BoundedServer http;
   int port = 0;
   std::thread thread;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(std::string_view what, const HttpServerOptions& options,
                                                               const std::vector<HttpRoute>& routes) {
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_unique<Impl>(options);
   httplib::Server& http = impl->http;
   http.new_task_queue = [threads = options.threads, waiting_max = options.connections_waiting_max] {
     return new BoundedThreads(threads, waiting_max);
   };
   http.set_payload_max_length(options.body_bytes_max);
-  http.set_read_timeout(absl::ToChronoMicroseconds(options.timeout));
-  http.set_write_timeout(absl::ToChronoMicroseconds(options.timeout));
-  http.set_keep_alive_max_count(1);  // A reader that stays must not hold one of few threads.
   for (const HttpRoute& route : routes) {
     if (route.method == HttpRoute::Method::kGet) {
       http.Get(route.path, Adapt(route.handler));

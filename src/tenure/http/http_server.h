@@ -1,5 +1,5 @@
-// A few fixed paths of one address, served over HTTP/1.1 from threads of its own. Any other path is answered 404, a
-// body that is too long 413.
+// A few fixed paths of one address, served over HTTP/1.1 from threads of its own, one request a connection. Any other
+// path is answered 404, a body that is too long 413. A peer that is slow or says too much loses its connection.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct HttpServerOptions {
   size_t threads = 2;
   size_t connections_waiting_max = 64;        // For a thread; further ones wait in the kernel's backlog.
   size_t body_bytes_max = 1024;               // Of a request.
-  absl::Duration timeout = absl::Seconds(5);  // For a peer to send or take its next bytes.
+  absl::Duration timeout = absl::Seconds(5);  // For a peer to send its whole request, and again to take the answer.
 };
 
 class HttpServer {
@@ -40,6 +40,9 @@ class HttpServer {
   ~HttpServer();
 
   int port() const;
+
+  // Of a request's line and header fields, beside twice its body's maximum.
+  static constexpr size_t kHeadBytesMax = 64 << 10;
 
  private:
   struct Impl;

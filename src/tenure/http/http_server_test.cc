@@ -1,7 +1,13 @@
 // Server and client against each other over loopback.
 #include "tenure/http/http_server.h"
 
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,6 +70,54 @@ TEST(HttpServer, MoreConnectionsThanThreadsAndPlacesAreAllAnswered) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(answered.load(), 8);
+}
+
+// Sends a request that never ends, as long as somebody listens.
+class EndlessClient {
+ public:
+  EndlessClient(int port, std::string piece) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    thread_ = std::thread([this, piece = std::move(piece)] {
+      std::string next = "POST /echo HTTP/1.1\r\n";
+      while (send(socket_, next.data(), next.size(), MSG_NOSIGNAL) >= 0) {
+        next = piece;
+        pollfd closed = {.fd = socket_, .events = POLLIN, .revents = 0};
+        poll(&closed, 1, piece.size() > 1 ? 0 : 10);
+        if (closed.revents != 0) break;
+      }
+    });
+  }
+  ~EndlessClient() {
+    Wait();
+    close(socket_);
+  }
+  // Until its connection is closed.
+  void Wait() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  const int socket_;
+  std::thread thread_;
+};
+
+TEST(HttpServer, ClientsThatSendAByteNowAndThenKeepNobodyOut) {
+  const auto server = StartServer({.threads = 4, .timeout = absl::Milliseconds(300)});
+  std::vector<std::unique_ptr<EndlessClient>> slow;
+  for (int i = 0; i < 4; ++i) slow.push_back(std::make_unique<EndlessClient>(server->port(), "x"));
+  const auto answer = Client(*server).Post("/echo", "body");
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->status, 201);
+}
+
+TEST(HttpServer, HeaderFieldsWithoutEndLoseTheirConnection) {
+  const auto server = StartServer({.timeout = absl::Hours(1)});
+  EndlessClient(server->port(), "a: b\r\n").Wait();
+  EXPECT_EQ(Client(*server).Post("/echo", "body")->status, 201);
 }
 
 TEST(HttpServer, APortIsListenedOnOnce) {
