@@ -1,6 +1,7 @@
 #include "bindings/direct_mooncake.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "bindings/lock_guard.h"
 #include "tenure/base/log.h"
@@ -64,10 +65,18 @@ void DirectMooncake::End() {
   if (!status.ok()) LogWarning("Mooncake knows of the engine's KV memory until its store ends: {}", Message(status));
 }
 
-absl::Status DirectMooncake::Copy(const char* what, std::function<absl::Status()> copy) {
+template <typename MooncakeCopy>
+absl::Status DirectMooncake::Copy(const char* what, std::shared_ptr<MooncakeCopy> copy) {
   const MonotonicTime begin = clock_.Now();
-  const absl::Status status =
-      mooncake_->RunToItsEnd([device = device_, copy = std::move(copy)] { return device->OnDevice(copy); });
+  const absl::Status status = mooncake_->RunToItsEnd([device = device_, copy, options = mooncake_->options()] {
+    const MonotonicClock clock;
+    const MonotonicTime start = clock.Now();
+    absl::Status done = device->OnDevice([&copy] { return copy->Copy(); });
+    if (MayGoOn(copy->codes(), clock.Now() - start, options.given_up_after)) {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(options.late_bytes_max));
+    }
+    return done;
+  });
   const absl::Duration took = clock_.Now() - begin;
   if (took > mooncake_->options().transfer_timeout) {
     LogWarning("a {} of Mooncake ended after {:.1f} s; the blocks that it names were kept until then", what,
@@ -86,7 +95,7 @@ absl::Status DirectMooncake::Put(std::span<const store::PutObject> objects, std:
   const auto put = std::make_shared<MooncakePut>(std::move(batch));
   TENURE_RETURN_IF_ERROR(mooncake_->Run(timeout, [put] { return put->AskBefore(); }));
   if (put->has_work()) {
-    TENURE_RETURN_IF_ERROR(Copy("put", [put] { return put->Copy(); }));
+    TENURE_RETURN_IF_ERROR(Copy("put", put));
     TENURE_RETURN_IF_ERROR(mooncake_->Run(timeout, [put] { return put->AskAfter(); }));
   }
   std::ranges::copy(put->answers(), answers.begin());
@@ -101,7 +110,7 @@ absl::Status DirectMooncake::Get(std::span<const store::GetObject> objects, std:
   if (objects.empty()) return absl::OkStatus();
   TENURE_ASSIGN_OR_RETURN(MooncakeBatch batch, BatchOf(*mooncake_, objects));
   const auto get = std::make_shared<MooncakeGet>(std::move(batch));
-  TENURE_RETURN_IF_ERROR(Copy("get", [get] { return get->Copy(); }));
+  TENURE_RETURN_IF_ERROR(Copy("get", get));
   if (get->has_questions()) {
     TENURE_RETURN_IF_ERROR(mooncake_->Run(mooncake_->options().call_timeout, [get] { return get->AskAfter(); }));
   }

@@ -1,11 +1,12 @@
 // A Mooncake pool for an engine whose KV lies in a device's memory: Mooncake reads and writes that memory itself, as
 // with stock connectors, instead of staging memory of the host.
 //
-// Puts and gets return when Mooncake's call has ended, however late: by then nothing reads or writes what they named,
-// and nothing did before they were called. So a late save keeps its blocks pinned and a late load its blocks from other
-// tokens (ARCHITECTURE.md, "A device's memory is named to Mooncake"). What Mooncake is asked besides has the pool's
-// call_timeout. A block is one object of as many pieces as it has in memory. Everything else is the pool's own.
-// Thread-safe; call without the interpreter's lock.
+// Puts and gets return when Mooncake's call has ended, however late, and where it gave up transfers that may go on
+// (MayGoOn) late_bytes_max after that: by then nothing reads or writes what they named, and nothing did before they
+// were called. So a late save keeps its blocks pinned and a late load its blocks from other tokens (ARCHITECTURE.md, "A
+// device's memory is named to Mooncake"). What Mooncake is asked besides has the pool's call_timeout. A block is one
+// object of as many pieces as it has in memory. Everything else is the pool's own. Thread-safe; call without the
+// interpreter's lock.
 #pragma once
 
 #include <functional>
@@ -42,8 +43,9 @@ class DirectMooncake final : public DevicePool {
   DirectMooncake(std::shared_ptr<MooncakePool> pool, std::shared_ptr<engine::Copier> device,
                  std::vector<MooncakePiece> regions)
       : DevicePool(*pool), mooncake_(std::move(pool)), device_(std::move(device)), regions_(std::move(regions)) {}
-  // Runs `copy`, the one step that touches the device's memory, to its end.
-  absl::Status Copy(const char* what, std::function<absl::Status()> copy);
+  // Runs the one step of `copy` that touches the device's memory to its end.
+  template <typename MooncakeCopy>
+  absl::Status Copy(const char* what, std::shared_ptr<MooncakeCopy> copy);
 
   const std::shared_ptr<MooncakePool> mooncake_;
   const std::shared_ptr<engine::Copier> device_;

@@ -67,13 +67,16 @@ class MooncakeHandle : public PoolHandle {
 };
 
 void Init(MooncakeHandle* self, nb::object store, nb::object replicate_config, const nb::tuple& setup_arguments,
-          double setup_timeout, double call_timeout, double transfer_timeout, double lease_ttl, int64_t staging_bytes) {
+          double setup_timeout, double call_timeout, double transfer_timeout, double lease_ttl, int64_t staging_bytes,
+          double given_up_after, double late_bytes_max) {
   MooncakePoolOptions options;
   options.setup_timeout = DurationFrom("setup_timeout", setup_timeout, absl::Hours(1));
   options.call_timeout = DurationFrom("call_timeout", call_timeout, absl::Hours(1));
   options.transfer_timeout = DurationFrom("transfer_timeout", transfer_timeout, absl::Hours(1));
   options.lease_ttl = DurationFrom("lease_ttl", lease_ttl, store::Pool::kLeaseTtlMax);
   options.staging_bytes = Bytes(staging_bytes);
+  options.given_up_after = DurationFrom("given_up_after", given_up_after, absl::Hours(1));
+  options.late_bytes_max = DurationFrom("late_bytes_max", late_bytes_max, absl::Hours(1));
   auto client = std::make_shared<MooncakeClient>(std::move(store), std::move(replicate_config));
   new (self) MooncakeHandle(ValueOrThrow(MooncakePool::Create(std::move(client), setup_arguments, options)));
 }
@@ -86,11 +89,14 @@ void BindMooncake(nb::module_& module) {
       "The pool contract over a mooncake.store.MooncakeDistributedStore; MooncakePool is the one to use.\n\n"
       "store: not set up yet; this pool sets it up with setup_arguments and closes it. replicate_config: for every "
       "put.\n"
-      "Timeouts and lease_ttl in seconds, staging_bytes as MooncakePool has them. PoolUnavailable when the setup "
+      "Timeouts and lease_ttl in seconds, staging_bytes as MooncakePool has them. A transfer that failed after "
+      "given_up_after may\n"
+      "still move bytes: its memory is kept from others for late_bytes_max more seconds. PoolUnavailable when the "
+      "setup "
       "fails.")
       .def("__init__", &Init, "store"_a, "replicate_config"_a, "setup_arguments"_a, nb::kw_only(),
            "setup_timeout"_a = 30.0, "call_timeout"_a = 2.0, "transfer_timeout"_a = 10.0, "lease_ttl"_a = 10.0,
-           "staging_bytes"_a = int64_t{64} << 20)
+           "staging_bytes"_a = int64_t{64} << 20, "given_up_after"_a = 25.0, "late_bytes_max"_a = 45.0)
       .def("close", &MooncakeHandle::Close,
            "Ends the pool and closes its store after the calls under way, within call_timeout and 4 s; at once where a "
            "call "

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "bindings/mooncake_client.h"
 #include "bindings/mooncake_keys.h"
 #include "tenure/base/status.h"
@@ -57,6 +58,12 @@ struct MooncakeBatch {
   std::shared_ptr<const void> memory = nullptr;
 };
 
+// A transfer that Mooncake gives up, 30 to 60 s after it began, may still be under way when its call has ended: its log
+// tells of batches that are "still busy", and they move bytes when the peer comes back.
+inline bool MayGoOn(std::span<const int64_t> codes, absl::Duration took, absl::Duration given_up_after) {
+  return took >= given_up_after && std::ranges::count(codes, mooncake_code::kTransferFailed) > 0;
+}
+
 // Mooncake answers 0 for a put that met an object or another writer, so what is there is asked before and after.
 class MooncakePut {
  public:
@@ -75,6 +82,9 @@ class MooncakePut {
 
   // One a key.
   const std::vector<store::PutAnswer>& answers() const { return answers_; }
+  // Of the keys that were put.
+  std::span<const int64_t> codes() const { return codes_; }
+  const MooncakeBatch& batch() const { return batch_; }
 
  private:
   const MooncakeBatch batch_;
@@ -99,6 +109,7 @@ class MooncakeGet {
   absl::Status Run();
 
   store::KeyAnswer AnswerOf(size_t key) const;
+  std::span<const int64_t> codes() const { return codes_; }
   const MooncakeBatch& batch() const { return batch_; }
 
  private:

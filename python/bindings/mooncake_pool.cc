@@ -277,6 +277,19 @@ absl::StatusOr<MooncakeBatch> MooncakePool::StagedBatch(std::span<const Object> 
   return batch;
 }
 
+template <typename MooncakeCopy>
+absl::Status MooncakePool::RunStaged(const std::shared_ptr<MooncakeCopy>& copy) {
+  return copies_.Run(options_.transfer_timeout, [copy, staging = staging_, options = options_] {
+    const MonotonicClock clock;
+    const MonotonicTime begin = clock.Now();
+    absl::Status status = copy->Run();
+    if (MayGoOn(copy->codes(), clock.Now() - begin, options.given_up_after)) {
+      staging->Keep(copy->batch().memory.get(), options.late_bytes_max);
+    }
+    return status;
+  });
+}
+
 absl::Status MooncakePool::PutPart(std::span<const store::PutObject> objects, std::span<PutAnswer> answers) {
   if (SizeOf(objects[0].segments).value_or(0) > staging_->bytes()) {  // Such an object is a part of its own.
     answers[0] = PutAnswer::kRefusedSize;
@@ -291,7 +304,7 @@ absl::Status MooncakePool::PutPart(std::span<const store::PutObject> objects, st
     }
   }
   const auto put = std::make_shared<MooncakePut>(std::move(batch));
-  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [put] { return put->Run(); }));
+  TENURE_RETURN_IF_ERROR(RunStaged(put));
   std::ranges::copy(put->answers(), answers.begin());
   CountPuts(objects, answers);
   return absl::OkStatus();
@@ -326,7 +339,7 @@ absl::Status MooncakePool::GetPart(std::span<const store::GetObject> objects, st
   }
   TENURE_ASSIGN_OR_RETURN(MooncakeBatch batch, StagedBatch(objects));
   const auto get = std::make_shared<MooncakeGet>(std::move(batch));
-  TENURE_RETURN_IF_ERROR(copies_.Run(options_.transfer_timeout, [get] { return get->Run(); }));
+  TENURE_RETURN_IF_ERROR(RunStaged(get));
   for (size_t i = 0; i < objects.size(); ++i) {
     answers[i] = get->AnswerOf(i);
     if (answers[i] != KeyAnswer::kPresent) continue;

@@ -40,6 +40,9 @@ struct MooncakePoolOptions {
   absl::Duration transfer_timeout = absl::Seconds(10);  // Put, get: each part of at most staging_bytes.
   // The master's default_kv_lease_ttl, which no client can ask for: how long a lease of this pool holds.
   absl::Duration lease_ttl = absl::Seconds(10);
+  // A transfer that failed after so long may still move bytes, and its memory is kept from others for late_bytes_max.
+  absl::Duration given_up_after = absl::Seconds(25);
+  absl::Duration late_bytes_max = absl::Seconds(45);
   Bytes staging_bytes{int64_t{64} << 20};  // One of the two staging buffers; the largest object.
 };
 
@@ -120,6 +123,9 @@ class MooncakePool final : public store::Pool {
   size_t PartEnd(std::span<const Object> objects, size_t begin) const;
   template <typename Object>
   absl::StatusOr<MooncakeBatch> StagedBatch(std::span<const Object> objects) const;
+  // Within transfer_timeout, on the lane of copies.
+  template <typename MooncakeCopy>
+  absl::Status RunStaged(const std::shared_ptr<MooncakeCopy>& copy);
   absl::Status PutPart(std::span<const store::PutObject> objects, std::span<store::PutAnswer> answers);
   absl::Status GetPart(std::span<const store::GetObject> objects, std::span<store::KeyAnswer> answers);
 

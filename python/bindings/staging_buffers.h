@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tenure/base/clock.h"
 #include "tenure/base/mutex.h"
 #include "tenure/store/memory_region.h"
 
@@ -20,8 +23,10 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
   // `count` buffers of `bytes`, all memory taken now.
   static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(size_t count, size_t bytes);
 
-  // A free buffer; Unavailable when late calls hold all.
+  // A free buffer that is not kept; Unavailable when there is none.
   absl::StatusOr<std::shared_ptr<std::byte>> Take();
+  // Gives `buffer` to nobody else for `time`, since bytes may still come to it.
+  void Keep(const void* buffer, absl::Duration time);
   size_t bytes() const { return bytes_; }
   std::byte* base() const { return region_.data(); }
   size_t total_bytes() const { return region_.size(); }
@@ -32,7 +37,9 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
   const store::MemoryRegion region_;
   const size_t bytes_;
   Mutex mutex_;
+  const MonotonicClock clock_;
   std::vector<std::byte*> free_ ABSL_GUARDED_BY(mutex_);
+  std::map<const void*, MonotonicTime> kept_until_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tenure::python

@@ -4,14 +4,18 @@ What must hold: the same objects as through staging memory; nothing reads or wri
 is reported, however late Mooncake is. The real one is tests/e2e/mooncake_device_test.py.
 """
 
+import contextlib
 import ctypes
 import threading
+import time
 
 import pytest
 from device_engine import DeviceEngine, hashes_of
-from test_mooncake_pool import CALL_TIMEOUT, FakeStore, make_pool, mooncake, run_program  # noqa: F401
+from test_mooncake_pool import CALL_TIMEOUT, FakeConfig, FakeStore, keys_of, make_pool, mooncake, run_program  # noqa: F401
 
 import tenure
+from tenure import KeyAnswer
+from tenure._native import MooncakeStorePool
 
 LATE = 3 * CALL_TIMEOUT
 
@@ -147,6 +151,58 @@ def test_a_late_get_that_fails_half_way_is_reported_when_it_has_ended(fake, engi
     reports = engine.worker.take_reports()
     assert (reports["loaded"], reports["failed"], reports["failed_blocks"]) == ([], ["b"], [11, 12])
     assert reports["counters"]["load_keys_unavailable_total"] == 2
+
+
+# Mooncake gives a transfer up after 30 to 60 s, and then it may go on when the call has ended. Here every failed one is given up.
+GIVEN_UP = {"call_timeout": 5.0, "transfer_timeout": 5.0, "staging_bytes": 4096, "given_up_after": 1e-6}
+
+
+@pytest.fixture
+def giving_up(mooncake):  # noqa: F811
+    made = []
+
+    def make(late_bytes_max):
+        made.append(MooncakeStorePool(FakeStore(), FakeConfig(), (), **GIVEN_UP, late_bytes_max=late_bytes_max))
+        return made[-1], FakeStore.made[-1]
+
+    yield make
+    for pool in made:
+        pool.close()
+
+
+def test_blocks_of_a_transfer_that_was_given_up_wait_for_its_bytes(giving_up):
+    pool, store = giving_up(LATE)
+    engine, hashes = DeviceEngine(pool), hashes_of("a", 2)
+    engine.save("a", hashes, [1, 2])
+    written = threading.Event()
+
+    def give_up(keys, addresses, sizes):
+        threading.Timer(LATE / 4, lambda: (ctypes.memset(addresses[0][0], 0xEE, sizes[0][0]), written.set())).start()
+        return [-800] * len(keys)
+
+    store.batch_get_into_multi_buffers = give_up
+    engine.load("b", hashes, [11, 12])
+    assert written.is_set() and engine.worker.take_reports()["failed_blocks"] == [11, 12]
+    engine.close()
+
+
+def test_staging_memory_of_a_transfer_that_was_given_up_is_kept(giving_up):
+    pool, store = giving_up(2.0)
+    keys = keys_of(pool, 1)
+    pool.put(keys, [b"abc"])
+    get, places = store.batch_get_into_multi_buffers, []
+    store.batch_get_into_multi_buffers = lambda keys, addresses, sizes: places.append(addresses[0][0]) or [-800]
+    for _ in range(2):
+        assert pool.get(keys, [bytearray(3)]) == [KeyAnswer.UNAVAILABLE]
+    assert len(set(places)) == 2, "bytes of one get may still come into another's"
+    store.batch_get_into_multi_buffers = get
+    with pytest.raises(tenure.PoolUnavailable, match="not known to have ended"):
+        pool.get(keys, [bytearray(3)])
+    deadline, buffer = time.monotonic() + 30, bytearray(3)
+    while buffer != b"abc":
+        assert time.monotonic() < deadline
+        with contextlib.suppress(tenure.PoolUnavailable):
+            pool.get(keys, [buffer])
 
 
 def test_a_late_put_keeps_its_blocks_until_it_has_ended(fake, engines):
