@@ -122,7 +122,7 @@ void InitPrefill(PrefillHandle* self, const std::vector<pd::KvRegion>& regions, 
                  const std::string& host, const std::string& engine_id, int64_t dp_rank, int64_t incarnation,
                  const std::string& bootstrap_url, const std::string& bootstrap_token, std::optional<double> lease,
                  double hold_timeout, double connector_timeout, const std::optional<std::string>& curve_secret_key,
-                 const BoardHandle& board) {
+                 const BoardHandle& board, int register_attempts) {
   const std::shared_ptr<OwnedTransport> owned = transport.Open();
   handoff::PrefillEndpointOptions options;
   if (LeaseFrom(lease)) options.producer.handoff.lease = absl::Seconds(*lease);
@@ -132,6 +132,7 @@ void InitPrefill(PrefillHandle* self, const std::vector<pd::KvRegion>& regions, 
   handoff::BootstrapClientOptions client;
   client.timeout = DurationFrom("connector_timeout", connector_timeout, kTimeoutMax);
   client.token = bootstrap_token;
+  client.register_attempts = register_attempts;
   auto bootstrap = ValueOrThrow(handoff::BootstrapClient::Create(bootstrap_url, client));
   const auto& [tp_size, tp_rank, pp_size, pp_rank] = rank;
   pd::WorkerRegistration registration{engine_id, dp_rank, tp_rank, pp_rank, "", lease, incarnation, tp_size, pp_size};
@@ -220,11 +221,13 @@ void BindPrefill(nb::module_& module) {
       "in "
       "all its workers. bootstrap_url: http://HOST:PORT. lease: seconds, None for off. hold_timeout: how long a "
       "finished prefill is held without a lease, and a pull waits for one that has not finished. curve_secret_key: of "
-      "the side channel, None: in the clear. It listens at once, and is told to nobody before register().")
+      "the side channel, None: in the clear. register_attempts: with pauses of 1 s, 2 s, then up to 10 s, since the "
+      "server\n"
+      "may start later. It listens at once, and is told to nobody before register().")
       .def("__init__", &InitPrefill, "regions"_a, "transport"_a, nb::kw_only(), "rank"_a, "total_kv_heads"_a,
            "is_mla"_a, "groups"_a, "host"_a, "engine_id"_a, "dp_rank"_a, "incarnation"_a, "bootstrap_url"_a,
            "bootstrap_token"_a, "lease"_a.none(), "hold_timeout"_a, "connector_timeout"_a, "curve_secret_key"_a.none(),
-           "board"_a)
+           "board"_a, "register_attempts"_a = 9)
       .def(
           "register", &PrefillHandle::Register,
           "Tells the bootstrap server; waits for it. PoolUnavailable when it cannot be reached, Error when it refuses.")

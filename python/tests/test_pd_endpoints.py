@@ -73,7 +73,7 @@ class FakeMooncake:
 
 
 class Pair:
-    def __init__(self, transports, *, prefill_lease=None, decode_lease=None, token="", register=True, secret_key=None, public_key=None):
+    def __init__(self, transports, *, prefill_lease=None, decode_lease=None, token="", register=True, secret_key=None, public_key=None, **options):
         self.board = MismatchBoard()
         self.source, self.target = Memory(0), Memory(255)
         self.transports = transports
@@ -84,7 +84,7 @@ class Pair:
         common = dict(rank=(1, 0, 1, 0), total_kv_heads=1, is_mla=False, groups=[(False, 1)], host="127.0.0.1", connector_timeout=2.0, board=self.board)
         self.prefill = PrefillWorker(
             [self.source.region], transports[0], engine_id="p", dp_rank=0, incarnation=1, bootstrap_url=self.url, bootstrap_token=token,
-            lease=prefill_lease, hold_timeout=60.0, curve_secret_key=secret_key, **common,
+            lease=prefill_lease, hold_timeout=60.0, curve_secret_key=secret_key, **common, **options,
         )
         self.decode = DecodeWorker([self.target.region], transports[1], lease=decode_lease, curve_server_key=public_key, **common)
         self.prefills = PrefillScheduler(GROUPS)
@@ -273,10 +273,12 @@ def test_other_curve_keys_carry_nothing_and_the_reason_names_them(make, wrong):
 
 
 def test_a_bootstrap_server_that_is_not_there_is_named(make):
-    pair = make(register=False)
+    pair = make(register=False, register_attempts=1)
     pair.bootstrap.close()
     with pytest.raises(tenure.PoolUnavailable, match=pair.url):
         pair.prefill.register()
+    with pytest.raises(ValueError, match="register_attempts is 0"):
+        make(register_attempts=0)
 
 
 def test_listeners_take_the_named_address_alone(make):

@@ -12,7 +12,10 @@ absl::StatusOr<std::unique_ptr<BootstrapClient>> BootstrapClient::Create(std::st
                                                                          const BootstrapClientOptions& options,
                                                                          Pause pause) {
   TENURE_ASSIGN_OR_RETURN(const http::HttpAddress address, http::ParseHttpUrl("the bootstrap server's address", url));
-  if (options.attempts < 1) return InvalidArgument("attempts is {}; use at least 1", options.attempts);
+  for (const auto& [name, attempts] :
+       {std::pair("register_attempts", options.register_attempts), {"query_attempts", options.query_attempts}}) {
+    if (attempts < 1) return InvalidArgument("{} is {}; use at least 1", name, attempts);
+  }
   return std::unique_ptr<BootstrapClient>(new BootstrapClient(url, address, options, std::move(pause)));
 }
 
@@ -27,23 +30,25 @@ BootstrapClient::BootstrapClient(std::string_view url, const http::HttpAddress& 
 
 absl::Status BootstrapClient::Register(const pd::WorkerRegistration& worker) {
   const std::string body = EncodeRegistration(worker);
-  return AskWithRetries(options_.register_pause, options_.register_pause_max,
+  return AskWithRetries(options_.register_attempts, options_.register_pause, options_.register_pause_max,
                         [&] { return http_.Post("/register", body); })
       .status();
 }
 
 absl::StatusOr<RegisteredEngines> BootstrapClient::Query() {
-  TENURE_ASSIGN_OR_RETURN(const std::string body, AskWithRetries(options_.query_pause, options_.query_pause,
-                                                                 [&] { return http_.Get("/query"); }));
+  TENURE_ASSIGN_OR_RETURN(const std::string body,
+                          AskWithRetries(options_.query_attempts, options_.query_pause, options_.query_pause,
+                                         [&] { return http_.Get("/query"); }));
   auto engines = DecodeEngines(body);
   if (!engines.ok()) return InvalidArgument("bootstrap server {}: {}", url_, Message(engines.status()));
   return engines;
 }
 
 template <typename Ask>
-absl::StatusOr<std::string> BootstrapClient::AskWithRetries(absl::Duration pause, absl::Duration pause_max, Ask ask) {
+absl::StatusOr<std::string> BootstrapClient::AskWithRetries(int attempts, absl::Duration pause,
+                                                            absl::Duration pause_max, Ask ask) {
   absl::Status failure;
-  for (int attempt = 0; attempt < options_.attempts; ++attempt) {
+  for (int attempt = 0; attempt < attempts; ++attempt) {
     if (attempt > 0) {
       pause_(pause);
       pause = std::min(2 * pause, pause_max);

@@ -19,7 +19,10 @@ namespace tenure::handoff {
 struct BootstrapClientOptions {
   absl::Duration timeout = absl::Seconds(30);  // For the connection, and then for the whole answer.
   std::string token = {};                      // Of the server; empty: none.
-  int attempts = 3;
+  // Stock workers try three times. A rank of a data-parallel engine may be a minute ahead of rank 0, whose process has
+  // the server.
+  int register_attempts = 9;
+  int query_attempts = 3;
   // Between attempts: the first pause, which doubles up to the most.
   absl::Duration register_pause = absl::Seconds(1);
   absl::Duration register_pause_max = absl::Seconds(10);
@@ -50,7 +53,7 @@ class BootstrapClient {
   BootstrapClient(std::string_view url, const http::HttpAddress& address, const BootstrapClientOptions& options,
                   Pause pause);
   template <typename Ask>
-  absl::StatusOr<std::string> AskWithRetries(absl::Duration pause, absl::Duration pause_max, Ask ask);
+  absl::StatusOr<std::string> AskWithRetries(int attempts, absl::Duration pause, absl::Duration pause_max, Ask ask);
   bool cancelled();
   void WaitOrCancel(absl::Duration time);
 

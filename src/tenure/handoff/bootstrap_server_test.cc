@@ -120,12 +120,12 @@ TEST(BootstrapServer, RegistrationsOfManyThreadsAllCount) {
 
 TEST(BootstrapClient, OnlyAServerThatIsNotThereIsTriedAgain) {
   const int port = StartServer()->port();  // Nobody listens any more.
-  TestClient client(port, {.attempts = 6});
+  TestClient client(port);
   const absl::Status status = client->Register(Worker(0, "tcp://a:1"));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(Message(status)), HasSubstr(Url(port)));
-  EXPECT_THAT(client.pauses,
-              ElementsAre(absl::Seconds(1), absl::Seconds(2), absl::Seconds(4), absl::Seconds(8), absl::Seconds(10)));
+  EXPECT_THAT(client.pauses, ElementsAre(absl::Seconds(1), absl::Seconds(2), absl::Seconds(4), absl::Seconds(8),
+                                         absl::Seconds(10), absl::Seconds(10), absl::Seconds(10), absl::Seconds(10)));
   TestClient asking(port);
   EXPECT_TRUE(absl::IsUnavailable(asking->Query().status()));
   EXPECT_THAT(asking.pauses, ElementsAre(absl::Milliseconds(100), absl::Milliseconds(100)));
@@ -162,8 +162,10 @@ TEST(BootstrapClient, CancelEndsThePauses) {
 TEST(BootstrapClient, BadOptionsAreNamed) {
   EXPECT_THAT(std::string(Message(BootstrapClient::Create("10.0.0.1:8998", {}).status())),
               HasSubstr("http://HOST:PORT"));
-  EXPECT_THAT(std::string(Message(BootstrapClient::Create("http://a:1", {.attempts = 0}).status())),
-              HasSubstr("attempts is 0"));
+  EXPECT_THAT(std::string(Message(BootstrapClient::Create("http://a:1", {.register_attempts = 0}).status())),
+              HasSubstr("register_attempts is 0"));
+  EXPECT_THAT(std::string(Message(BootstrapClient::Create("http://a:1", {.query_attempts = 0}).status())),
+              HasSubstr("query_attempts is 0"));
 }
 
 }  // namespace
