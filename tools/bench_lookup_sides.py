@@ -25,7 +25,7 @@ BLOCK = 16
 STATE_GROUPS = 3
 # Between two questions about a request whose answer is due. vLLM's engine sleeps 1 ms after a step in which no model ran.
 ASK_AGAIN_SECONDS = 50e-6
-GRACE_SECONDS = 0.0005  # The first question may itself wait this long.
+GRACE_SECONDS = 0.001  # The first question may itself wait this long.
 DEADLINE_SECONDS = 60.0  # The figure of a slow lookup is its time, not a miss.
 
 

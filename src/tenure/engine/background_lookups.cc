@@ -1,5 +1,6 @@
 #include "tenure/engine/background_lookups.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -56,7 +57,8 @@ BackgroundLookups::BackgroundLookups(const kv::CacheConfig& config, store::Pool&
       late_pace_(clock),
       error_pace_(clock),
       renewal_pace_(clock),
-      answers_(options.answers) {}
+      answers_(options.answers),
+      step_left_(options.step_grace) {}
 
 absl::Status BackgroundLookups::MakeSearchers(const connector::GroupNamespaces& namespaces) {
   for (int i = 0; i <= options_.threads; ++i) {
@@ -94,15 +96,20 @@ void BackgroundLookups::Await(const std::string& request) {
     EndDropped();
     return;
   }
-  const MonotonicTime end = clock_.Now() + options_.grace;
-  while (patient_ && !stopping_ && answers_.IsSearching(request)) {
-    const absl::Duration rest = end - clock_.Now();
-    if (rest <= absl::ZeroDuration()) {
-      patient_ = false;
-      return;
-    }
-    answered_.WaitFor(mutex_, rest);
+  const MonotonicTime begin = clock_.Now();
+  const absl::Duration most = std::min(options_.grace, step_left_);
+  absl::Duration waited;
+  while (patient_ && !stopping_ && waited < most && answers_.IsSearching(request)) {
+    answered_.WaitFor(mutex_, most - waited);
+    waited = clock_.Now() - begin;
+    patient_ = waited < options_.grace || !answers_.IsSearching(request);
   }
+  step_left_ -= std::min(step_left_, waited);
+}
+
+void BackgroundLookups::EndStep() {
+  MutexLock lock(mutex_);
+  step_left_ = options_.step_grace;
 }
 
 void BackgroundLookups::Forget(const std::string& request) {

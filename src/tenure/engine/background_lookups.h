@@ -30,8 +30,10 @@ struct BackgroundLookupOptions {
   int threads = 1;  // 0 to kThreadsMax; with 0 nothing happens but in RunPending (tests, simulations).
   // Await searches in the calling thread: for pools that answer from memory at once. Threads only renew and release.
   bool search_inline = false;
-  // The longest that Await waits for a thread, and only while recent searches took no longer. 0: never.
-  absl::Duration grace = absl::Microseconds(500);
+  // The longest that Await waits for a thread, and only while recent searches took no longer. 0: never. vLLM's engine
+  // sleeps as long after a step in which no model ran, and an answer that comes later waits for a step of the others.
+  absl::Duration grace = absl::Milliseconds(1);
+  absl::Duration step_grace = absl::Milliseconds(2);  // For all Awaits of one step of the engine together.
 };
 
 // Any thread may call anything but Stop, which is the owner's. On a ManualClock nobody waits for its time: use no
@@ -53,6 +55,8 @@ class BackgroundLookups {
   LookupAnswers::Answer Ask(const std::string& request, const LookupAnswers::Query& query);
   // May make the next Ask of the request have an answer: searches in this thread, or waits a little.
   void Await(const std::string& request);
+  // The engine's step is over.
+  void EndStep();
   void Forget(const std::string& request);
   void ForgetAll();
   // Does one thing that a thread would do; false when there is none.
@@ -101,9 +105,10 @@ class BackgroundLookups {
   LookupAnswers answers_ ABSL_GUARDED_BY(mutex_);
   LookupAnswers::Dropped dropped_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int serving_ ABSL_GUARDED_BY(mutex_) = 0;      // Threads that have not ended.
-  int searching_ ABSL_GUARDED_BY(mutex_) = 0;    // Searches under way, a caller's too.
-  bool patient_ ABSL_GUARDED_BY(mutex_) = true;  // Recent searches took no longer than the grace.
+  int serving_ ABSL_GUARDED_BY(mutex_) = 0;           // Threads that have not ended.
+  int searching_ ABSL_GUARDED_BY(mutex_) = 0;         // Searches under way, a caller's too.
+  bool patient_ ABSL_GUARDED_BY(mutex_) = true;       // Recent searches took no longer than the grace.
+  absl::Duration step_left_ ABSL_GUARDED_BY(mutex_);  // Of this step's grace.
   std::vector<std::thread> threads_;
 };
 

@@ -313,7 +313,7 @@ TEST_F(BackgroundThreadsTest, AHangingPoolCostsItsRequestADeadlineAndTheCallerNo
 
 TEST_F(BackgroundThreadsTest, WaitsAGraceForAFastPoolAndNotForASlowOne) {
   BackgroundLookupOptions options;
-  options.grace = absl::Minutes(10);
+  options.grace = options.step_grace = absl::Minutes(10);
   options.answers.deadline = absl::Minutes(20);
   Make(options);
   Ask("a");
@@ -329,6 +329,26 @@ TEST_F(BackgroundThreadsTest, WaitsAGraceForAFastPoolAndNotForASlowOne) {
   lookups_->Await("b");
   pool_.Shut(false);
   EXPECT_EQ(AskUntilAnswered("b")->length, Tokens(kChunks * 16));
+  ExpectNothingLeased();
+}
+
+TEST_F(BackgroundThreadsTest, AllRequestsOfAStepAreWaitedForNoLongerThanItsGrace) {
+  BackgroundLookupOptions options;
+  options.grace = absl::Minutes(10);
+  options.step_grace = absl::Milliseconds(1);
+  options.answers.deadline = absl::Minutes(20);
+  Make(options);
+  pool_.Shut(true);
+  for (const bool next_step : {false, true}) {
+    for (const char* request : {"a", "b", "c"}) {
+      Ask(request);
+      lookups_->Await(request);
+      EXPECT_EQ(Ask(request), nullptr);
+    }
+    if (!next_step) lookups_->EndStep();
+  }
+  pool_.Shut(false);
+  EXPECT_EQ(AskUntilAnswered("c")->length, Tokens(kChunks * 16));
   ExpectNothingLeased();
 }
 

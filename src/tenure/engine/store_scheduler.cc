@@ -294,6 +294,7 @@ StoreScheduler::Step StoreScheduler::FinishStep() {
   for (SaveOrder& order : finish_tails_) plan_.saves.push_back(std::move(order));
   finish_tails_.clear();
   step.plan = std::exchange(plan_, {});
+  lookups_->EndStep();
   return step;
 }
 
