@@ -241,10 +241,12 @@ TEST_F(EndpointsTest, TwoWorkersOfPServeOneOfD) {
   const auto second = StartPrefill({.tp_size = 2, .tp_rank = 1});
   second->Announce("a");
   second->Finish("a", {5});
+  int64_t pulls = 0;
   EXPECT_TRUE(WaitUntil([&] {
-    clock_.Advance(absl::Milliseconds(100));  // The question is asked again.
-    return !d->WaitForEnded(0).received.empty();
+    clock_.Advance(absl::Milliseconds(100));  // The question is asked again. While answers are due, time stands still.
+    return (pulls += d->endpoint().TakeStats().pulls) >= 2;
   }));
+  EXPECT_THAT(d->WaitForEnded(1).received, ElementsAre("d-a"));
   EXPECT_TRUE(d->memory().Holds(6, 55));
   EXPECT_THAT(first->WaitForFinished(1), ElementsAre("p-a"));
   EXPECT_THAT(second->WaitForFinished(1), ElementsAre("p-a"));
