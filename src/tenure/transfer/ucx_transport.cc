@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "tenure/base/look_again.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
 #include "tenure/transfer/command_queue.h"
@@ -135,6 +136,8 @@ class UcxThread final : public UcxTransport {
   }
 
   void Run() {
+    const MonotonicClock real;  // A test's clock may stand still.
+    LookAgain look(real);
     while (true) {
       commands_.RunAll();
       if (stopping_) break;
@@ -142,7 +145,12 @@ class UcxThread final : public UcxTransport {
       for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) moved = true;
       const bool more = SweepPosts(clock_.Now());
       SweepEndpoints();
-      if (!moved && !more && worker_->Arm()) Sleep();
+      if (moved || more) {
+        look.Begin();
+      } else if (!look.Worthwhile() && worker_->Arm()) {
+        Sleep();
+        look.Begin();
+      }
     }
     Finish();
   }
