@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "tenure/base/status.h"
 #include "tenure/base/text.h"
 #include "tenure/base/wake_event.h"
+#include "tenure/http/poll_until.h"
 #include "tenure/http/response_reader.h"
 
 namespace tenure::http {
@@ -77,15 +77,11 @@ struct HttpClient::Impl {
 absl::Status HttpClient::Impl::Wait(int fd, short events, MonotonicTime end) const {
   std::array<pollfd, 2> watched = {
       {{.fd = fd, .events = events, .revents = 0}, {.fd = cancelled.fd(), .events = POLLIN, .revents = 0}}};
-  while (true) {
-    const absl::Duration left = std::clamp(end - clock.Now(), absl::ZeroDuration(), absl::Hours(1));
-    const int wait = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
-    const int ready = poll(watched.data(), watched.size(), wait);
-    if (watched[1].revents != 0) return Unavailable("cancelled");
-    if (ready > 0) return absl::OkStatus();
-    if (ready < 0 && errno != EINTR) return Unavailable("{}", std::strerror(errno));
-    if (clock.Now() >= end) return Unavailable("not in time");
-  }
+  const int ready = PollUntil(watched, clock, end);
+  if (watched[1].revents != 0) return Unavailable("cancelled");
+  if (ready > 0) return absl::OkStatus();
+  if (ready < 0) return Unavailable("{}", std::strerror(errno));
+  return Unavailable("not in time");
 }
 
 absl::StatusOr<Socket> HttpClient::Impl::ConnectTo(const addrinfo& one, MonotonicTime end) const {

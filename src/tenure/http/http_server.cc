@@ -1,7 +1,6 @@
 #include "tenure/http/http_server.h"
 
 #include <httplib.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "tenure/base/clock.h"
 #include "tenure/base/mutex.h"
 #include "tenure/base/status.h"
+#include "tenure/http/poll_until.h"
 
 namespace tenure::http {
 namespace {
@@ -120,14 +120,8 @@ class BoundedStream final : public httplib::Stream {
 
   // Whether the socket is ready, by `until` at the latest.
   bool Wait(short events, MonotonicTime until) const {
-    while (true) {
-      const absl::Duration left = std::max(until - clock_.Now(), absl::ZeroDuration());
-      pollfd watched = {.fd = socket_, .events = events, .revents = 0};
-      const int ready =
-          poll(&watched, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
-      if (ready > 0) return true;
-      if (left == absl::ZeroDuration() || (ready < 0 && errno != EINTR)) return false;
-    }
+    pollfd watched = {.fd = socket_, .events = events, .revents = 0};
+    return PollUntil({&watched, 1}, clock_, until) > 0;
   }
 
   const MonotonicClock clock_;
