@@ -19,6 +19,18 @@ def hashes_of(name, count):
     return [hashlib.sha256(f"{name} {index}".encode()).digest() for index in range(count)]
 
 
+def save_plan(scheduler, request, hashes, blocks):
+    """The plan of the step that prefills a prompt of whole blocks and one more token, and its job."""
+    tokens = TOKENS * len(hashes) + 1
+    scheduler.begin_step([], [])
+    scheduler.scheduled_new(request, hashes, tokens, tokens, 0, tokens)
+    assert scheduler.save_requests() == [request]
+    scheduler.current_blocks(request, [blocks])
+    plan, ((job, pinned),) = scheduler.finish_step()
+    assert sorted(pinned) == sorted(blocks)
+    return plan, job
+
+
 class HostMemory:
     def __init__(self, size):
         self._bytes = (ctypes.c_ubyte * size)()
@@ -88,13 +100,7 @@ class DeviceEngine:
 
     def save(self, request, hashes, blocks, *, wait=30):
         """Begins the save of a prompt's blocks; its job. Waits `wait` seconds for its end, if any."""
-        tokens = TOKENS * len(hashes) + 1
-        self.scheduler.begin_step([], [])
-        self.scheduler.scheduled_new(request, hashes, tokens, tokens, 0, tokens)
-        assert self.scheduler.save_requests() == [request]
-        self.scheduler.current_blocks(request, [blocks])
-        plan, ((job, pinned),) = self.scheduler.finish_step()
-        assert sorted(pinned) == sorted(blocks)
+        plan, job = save_plan(self.scheduler, request, hashes, blocks)
         self.worker.start_saves(plan)
         assert not wait or self.worker.drain(wait)
         return job

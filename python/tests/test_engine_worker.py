@@ -4,6 +4,7 @@ import ctypes
 
 import pytest
 from conftest import make_hashes
+from device_engine import save_plan
 
 import tenure
 from tenure._native import StoreScheduler, StoreWorker
@@ -44,15 +45,7 @@ class Engine:
         return bytes(self.memory[index * BLOCK_BYTES : (index + 1) * BLOCK_BYTES])
 
     def save_plan(self, request, hashes, blocks):
-        """The plan of the step that prefills a prompt of whole blocks and one more token."""
-        tokens = 16 * len(hashes) + 1
-        self.scheduler.begin_step([], [])
-        self.scheduler.scheduled_new(request, hashes, tokens, tokens, 0, tokens)
-        assert self.scheduler.save_requests() == [request]
-        self.scheduler.current_blocks(request, [blocks])
-        plan, ((job, pinned),) = self.scheduler.finish_step()
-        assert sorted(pinned) == sorted(blocks)
-        return plan, job
+        return save_plan(self.scheduler, request, hashes, blocks)
 
     def load_plan(self, request, hashes, blocks):
         tokens = 16 * len(hashes) + 1
